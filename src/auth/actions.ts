@@ -5,43 +5,6 @@
  */
 import type { CallerRole } from "./principal.ts";
 
-/** A principal may do everything that any of its roles may do. */
-const TABLE = {
-  "session.create": ["admin", "editor"],
-  "session.read": ["admin", "editor", "viewer", "runner", "service"],
-  /** Makes another session with its history. */
-  "session.fork": ["admin", "editor"],
-  "session.list": ["admin", "editor", "viewer", "runner", "service"],
-  /** The texts of all sessions that the caller may read. */
-  "session.search": ["admin", "editor", "viewer", "runner", "service"],
-  "session.update": ["admin", "editor"],
-  "session.status": ["admin", "runner"],
-  "session.delete": ["admin"],
-  "session.erase": ["admin"],
-  "session.hold": ["admin"],
-  "message.push.user": ["admin", "editor"],
-  "message.push.other": ["admin", "runner"],
-  "event.push": ["admin", "runner"],
-  "turn.claim": ["admin", "runner"],
-  "run.cancel": ["admin", "editor"],
-  "feedback.give": ["admin", "editor", "viewer"],
-  "token.issue": ["admin"],
-  /** The rows of all sessions in one stream. */
-  "feed.read": ["admin", "service"],
-  /** Facts about the service itself, without a session. */
-  "contract.read": ["admin", "editor", "viewer", "runner", "service"],
-} satisfies Readonly<Record<string, readonly CallerRole[]>>;
-
-export type Action = keyof typeof TABLE;
-export const ALLOWED: Readonly<Record<Action, readonly CallerRole[]>> = TABLE;
-
-export type Served =
-  | Action
-  /** Answers UNIMPLEMENTED to every authenticated caller. */
-  | "unserved"
-  /** `pushActionOf` returns the action once the message is known. */
-  | "by message type";
-
 /**
  * The check of a scoped caller's scope:
  *
@@ -55,27 +18,50 @@ export type Served =
  */
 type Reach = "session" | "copy" | "sessions" | "project" | "nothing";
 
-export const REACH: Readonly<Record<Action, Reach>> = {
-  "session.create": "project",
-  "session.read": "session",
-  "session.fork": "copy",
-  "session.list": "sessions",
-  "session.search": "sessions",
-  "session.update": "session",
-  "session.status": "session",
-  "session.delete": "session",
-  "session.erase": "session",
-  "session.hold": "session",
-  "message.push.user": "session",
-  "message.push.other": "session",
-  "event.push": "session",
-  "turn.claim": "session",
-  "run.cancel": "session",
-  "feedback.give": "session",
-  "token.issue": "session",
-  "feed.read": "project",
-  "contract.read": "nothing",
-};
+interface Rule {
+  readonly reach: Reach;
+  /** A principal may do everything that any of its roles may do. */
+  readonly roles: readonly CallerRole[];
+}
+
+const TABLE = {
+  "session.create": { reach: "project", roles: ["admin", "editor"] },
+  "session.read": { reach: "session", roles: ["admin", "editor", "viewer", "runner", "service"] },
+  /** Makes another session with its history. */
+  "session.fork": { reach: "copy", roles: ["admin", "editor"] },
+  "session.list": { reach: "sessions", roles: ["admin", "editor", "viewer", "runner", "service"] },
+  /** The texts of all sessions that the caller may read. */
+  "session.search": {
+    reach: "sessions",
+    roles: ["admin", "editor", "viewer", "runner", "service"],
+  },
+  "session.update": { reach: "session", roles: ["admin", "editor"] },
+  "session.status": { reach: "session", roles: ["admin", "runner"] },
+  "session.delete": { reach: "session", roles: ["admin"] },
+  "session.erase": { reach: "session", roles: ["admin"] },
+  "session.hold": { reach: "session", roles: ["admin"] },
+  "message.push.user": { reach: "session", roles: ["admin", "editor"] },
+  "message.push.other": { reach: "session", roles: ["admin", "runner"] },
+  "event.push": { reach: "session", roles: ["admin", "runner"] },
+  "turn.claim": { reach: "session", roles: ["admin", "runner"] },
+  "run.cancel": { reach: "session", roles: ["admin", "editor"] },
+  "feedback.give": { reach: "session", roles: ["admin", "editor", "viewer"] },
+  "token.issue": { reach: "session", roles: ["admin"] },
+  /** The rows of all sessions in one stream. */
+  "feed.read": { reach: "project", roles: ["admin", "service"] },
+  /** Facts about the service itself, without a session. */
+  "contract.read": { reach: "nothing", roles: ["admin", "editor", "viewer", "runner", "service"] },
+} satisfies Readonly<Record<string, Rule>>;
+
+export type Action = keyof typeof TABLE;
+export const RULES: Readonly<Record<Action, Rule>> = TABLE;
+
+export type Served =
+  | Action
+  /** Answers UNIMPLEMENTED to every authenticated caller. */
+  | "unserved"
+  /** `pushActionOf` returns the action once the message is known. */
+  | "by message type";
 
 /** Keyed by the name of the RPC in ambient.v1.SessionService. */
 export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {

@@ -22,7 +22,7 @@ import { ID_BYTES_MAX, isSessionId } from "@session-ledger/base/ids";
 import { LineBudget } from "../observability/call-records.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { type Action, ALLOWED, REACH } from "./actions.ts";
+import { type Action, RULES } from "./actions.ts";
 import { isUnscoped, type Principal } from "./principal.ts";
 
 interface AuthorizerParts {
@@ -59,7 +59,7 @@ export class RoleAndScope {
     const act: Act = { principal, action, sessionId };
     const denial = denialOf(principal, action);
     if (denial !== undefined) throw this.#forbid(act, denial);
-    if (isUnscoped(principal) || !NAMES_ONE.has(REACH[action])) return;
+    if (isUnscoped(principal) || !NAMES_ONE.has(RULES[action].reach)) return;
     if (sessionId === undefined || !isSessionId(sessionId)) return;
     if (principal.sessionId !== undefined && principal.sessionId !== sessionId) {
       throw this.#hide(act, sessionId);
@@ -95,8 +95,8 @@ const NAMES_ONE: ReadonlySet<string> = new Set(["session", "copy"]);
 
 /** Why a principal may not do an action on any session; undefined: it may, on its sessions. */
 export function denialOf(principal: Principal, action: Action): Denial | undefined {
-  if (!principal.roles.some((role) => ALLOWED[action].includes(role))) return "role";
-  const reach = REACH[action];
+  const { reach, roles } = RULES[action];
+  if (!principal.roles.some((role) => roles.includes(role))) return "role";
   const isBound = (reach === "project" || reach === "copy") && principal.sessionId !== undefined;
   return isBound ? "scope" : undefined;
 }
@@ -119,9 +119,6 @@ export interface Audit {
   done(act: Act, fields?: Readonly<Record<string, string | number>>): void;
 }
 
-// Counted separately: anyone can cause thousands of the second kind, and would hide the first.
-type AuditKind = "denied" | "authenticate";
-
 export function createAudit(parts: {
   readonly log: Log;
   readonly metrics: Metrics;
@@ -136,16 +133,16 @@ export function createAudit(parts: {
       log.warn({ audit: true, kind, records }, "audit records left out");
     }
   };
+  // Counted separately: anyone can cause thousands of the second kind, and would hide the first.
   const budget = new LineBudget({ clock, report }, Number.POSITIVE_INFINITY);
-  const hasRecord = (kind: AuditKind): boolean => budget.take(kind);
   return {
     denied(act, reason) {
       metrics.denied.inc({ action: act.action, reason });
-      if (hasRecord("denied")) log.warn({ ...fieldsOf(act), reason }, "denied");
+      if (budget.take("denied")) log.warn({ ...fieldsOf(act), reason }, "denied");
     },
     unauthenticated(reason) {
       metrics.denied.inc({ action: "authenticate", reason });
-      if (hasRecord("authenticate"))
+      if (budget.take("authenticate"))
         log.warn({ audit: true, action: "authenticate", reason }, "denied");
     },
     done(act, fields = {}) {

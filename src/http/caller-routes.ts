@@ -1,6 +1,6 @@
 /** What the caller of a request may do, for pages that show only what would not be refused. */
 import { z } from "zod";
-import { type Action, ALLOWED } from "../auth/actions.ts";
+import { type Action, RULES } from "../auth/actions.ts";
 import { denialOf } from "../auth/authorizer.ts";
 import { ROLES } from "../auth/principal.ts";
 import { answer, PROBLEMS, sendJson, timeText } from "./answers.ts";
@@ -8,7 +8,7 @@ import { NO_QUERY } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 
-const ACTIONS = Object.keys(ALLOWED).filter((name): name is Action => Object.hasOwn(ALLOWED, name));
+const ACTIONS = Object.keys(RULES).filter((name): name is Action => Object.hasOwn(RULES, name));
 
 /** What a million tokens of a model cost, in USD. */
 export interface ModelPrice {

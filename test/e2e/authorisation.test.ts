@@ -9,7 +9,7 @@ import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { ALLOWED, type Action, METHOD_ACTIONS, ROUTE_ACTIONS } from "../../src/auth/actions.ts";
+import { type Action, METHOD_ACTIONS, ROUTE_ACTIONS, RULES } from "../../src/auth/actions.ts";
 import { bearer, type Caller, Doors, everyCaller, sessionCaller } from "../support/callers.ts";
 import { eventually } from "../support/eventually.ts";
 import { type Call, EVERY_CALL, EveryCall } from "../support/every-call.ts";
@@ -101,7 +101,8 @@ function expected(call: Call, caller: Caller, place: Place): string {
   if (served === "unserved") return "UNIMPLEMENTED";
   const pushed = call.messageType === "user" ? "message.push.user" : "message.push.other";
   const action: Action = served === "by message type" ? pushed : served;
-  const may = (one: Action): boolean => caller.roles.some((role) => ALLOWED[one].includes(role));
+  const may = (one: Action): boolean =>
+    caller.roles.some((role) => RULES[one].roles.includes(role));
   const mayDo = may(action);
   // A typed message is pushed after the session was read.
   const done = call.messageType === undefined || may(pushed) ? "OK" : "PERMISSION_DENIED";
@@ -179,8 +180,8 @@ describe("the table of actions", () => {
       });
       const { roles, projectId, sessionId } = caller;
       const isBound = sessionId !== undefined;
-      const actions = Object.entries(ALLOWED)
-        .filter(([, allowed]) => allowed.some((role) => roles.includes(role)))
+      const actions = Object.entries(RULES)
+        .filter(([, rule]) => rule.roles.some((role) => roles.includes(role)))
         .map(([action]) => action)
         .filter(
           (action) => !isBound || !["session.create", "session.fork", "feed.read"].includes(action),
@@ -251,7 +252,7 @@ test("the envelope of CopilotKit stops a run only for callers that may cancel it
       headers,
       body,
     });
-    const mayDo = caller.roles.some((role) => ALLOWED["run.cancel"].includes(role));
+    const mayDo = caller.roles.some((role) => RULES["run.cancel"].roles.includes(role));
     answers.push([caller.name, answer.status]);
     right.push([caller.name, mayDo ? 200 : 403]);
   }

@@ -4,15 +4,14 @@ import { describe, expect, test } from "vitest";
 import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import {
   type Action,
-  ALLOWED,
   METHOD_ACTIONS,
   pushActionOf,
-  REACH,
   ROUTE_ACTIONS,
+  RULES,
 } from "../../src/auth/actions.ts";
 import { ROLES } from "../../src/auth/principal.ts";
 
-const ACTIONS = Object.keys(ALLOWED);
+const ACTIONS = Object.keys(RULES);
 
 describe("roles", () => {
   test("every action belongs to a method or a route, and has a reach", () => {
@@ -23,12 +22,11 @@ describe("roles", () => {
     used.delete("public");
     used.delete("by message type");
     expect([...used].toSorted()).toEqual(ACTIONS.toSorted());
-    expect(Object.keys(REACH).toSorted()).toEqual(ACTIONS.toSorted());
   });
 
   test("an admin may do everything, and only an admin deletes, erases, holds and issues tokens", () => {
-    for (const roles of Object.values(ALLOWED)) expect(roles).toContain("admin");
-    const alone = ACTIONS.filter((action) => ALLOWED[known(action)].length === 1);
+    for (const { roles } of Object.values(RULES)) expect(roles).toContain("admin");
+    const alone = ACTIONS.filter((action) => RULES[known(action)].roles.length === 1);
     expect(alone.toSorted()).toEqual([
       "session.delete",
       "session.erase",
@@ -39,7 +37,9 @@ describe("roles", () => {
 
   // A list has the failures of sessions, whose texts are of their events.
   test("every role that lists sessions may read them", () => {
-    const lists = ALLOWED["session.list"].filter((role) => !ALLOWED["session.read"].includes(role));
+    const lists = RULES["session.list"].roles.filter(
+      (role) => !RULES["session.read"].roles.includes(role),
+    );
     expect(lists).toEqual([]);
   });
 
@@ -51,20 +51,20 @@ describe("roles", () => {
     for (const type of ["User", "user ", ""]) expect(pushActionOf(type)).toBe("message.push.other");
     for (const role of ROLES.filter((one) => one !== "admin")) {
       const mine = ["message.push.user", "message.push.other"].filter((action) =>
-        ALLOWED[known(action)].includes(role),
+        RULES[known(action)].roles.includes(role),
       );
       expect([role, mine]).not.toEqual([role, ["message.push.user", "message.push.other"]]);
     }
   });
 
   test("reading the envelope of CopilotKit needs the same role as reading a session", () => {
-    expect(ALLOWED["contract.read"]).toEqual(ALLOWED["session.read"]);
+    expect(RULES["contract.read"].roles).toEqual(RULES["session.read"].roles);
   });
 
   test("docs/security.md shows the table of roles", () => {
     const text = readFileSync("docs/security.md", "utf8");
     const rows = ACTIONS.map((action) => {
-      const marks = ROLES.map((role) => (ALLOWED[known(action)].includes(role) ? "yes" : ""));
+      const marks = ROLES.map((role) => (RULES[known(action)].roles.includes(role) ? "yes" : ""));
       return `| \`${action}\` | ${marks.join(" | ")} |`
         .replaceAll("|  |", "| |")
         .replaceAll("|  |", "| |");
@@ -75,7 +75,7 @@ describe("roles", () => {
 });
 
 function known(action: string): Action {
-  const found = Object.keys(ALLOWED).find((one): one is Action => one === action);
+  const found = Object.keys(RULES).find((one): one is Action => one === action);
   if (found === undefined) throw new Error(action);
   return found;
 }

@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest";
-import { type Action, ALLOWED, REACH } from "../../src/auth/actions.ts";
+import { type Action, RULES } from "../../src/auth/actions.ts";
 import { type Audit, type Authorizer, RoleAndScope } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { sessionNotFound } from "../../src/store/failure.ts";
 
-const ACTIONS = Object.entries(REACH).flatMap(([action]) => (isAction(action) ? [action] : []));
+const ACTIONS = Object.entries(RULES).flatMap(([action]) => (isAction(action) ? [action] : []));
 
 function isAction(action: string): action is Action {
-  return Object.hasOwn(ALLOWED, action);
+  return Object.hasOwn(RULES, action);
 }
 
 function principal(given: Partial<Principal>): Principal {

@@ -8,7 +8,7 @@
  * PERMISSION_DENIED.
  */
 import type { FastifyRequest } from "fastify";
-import { type Action, ALLOWED, ROUTE_ACTIONS, type Served } from "../../auth/actions.ts";
+import { type Action, ROUTE_ACTIONS, RULES, type Served } from "../../auth/actions.ts";
 import type { Authenticator } from "../../auth/authenticator.ts";
 import type { Authorizer } from "../../auth/authorizer.ts";
 import { ANONYMOUS, type Principal } from "../../auth/principal.ts";
@@ -62,7 +62,7 @@ function servedBy(method: string, url: string): Served | "public" {
 
 /** One of the two pushes; one that the roles allow, if any. */
 function pushOf({ roles }: Principal): Action {
-  const maySpeakForUsers = roles.some((role) => ALLOWED["message.push.user"].includes(role));
+  const maySpeakForUsers = roles.some((role) => RULES["message.push.user"].roles.includes(role));
   return maySpeakForUsers ? "message.push.user" : "message.push.other";
 }
 
