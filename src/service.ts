@@ -30,7 +30,7 @@ import { createCancelHandlers } from "./handlers/turns/cancel-run.ts";
 import { createClaimTurn } from "./handlers/turns/claim-turn.ts";
 import { createWatchHandlers } from "./handlers/watch.ts";
 import { createAudit, RoleAndScope } from "./auth/authorizer.ts";
-import { createAuthenticator } from "./auth/authenticator.ts";
+import { Authenticator } from "./auth/authenticator.ts";
 import { addressText, parseAddress } from "@session-ledger/base/address";
 import { systemClock } from "@session-ledger/base/clock";
 import { Budget } from "./base/budget.ts";
@@ -255,7 +255,7 @@ function createAccess(config: Config, base: ServiceBase, database: Database) {
   return {
     audit,
     authorizer: new RoleAndScope({ owners, audit, notFound: sessionNotFound }),
-    authenticator: createAuthenticator({ ...base, audit, keys }, config),
+    authenticator: new Authenticator({ ...base, audit, keys }, config),
     /** Undefined: neither server is encrypted. */
     tls: hasTls ? new TlsMaterial(base, { certFile, keyFile, clientCaFile }) : undefined,
   };

@@ -26,22 +26,6 @@ import { RefusedToken, type TokenVerifier, type VerifiedToken } from "./refused-
 import { SESSION_TOKEN_TYPE, SessionTokens, type TokenKeyStore } from "./session-tokens.ts";
 import { digestOf, StaticTokens } from "./static-tokens.ts";
 
-export interface Authenticator extends Unit {
-  /** False: no token is configured; every caller is ANONYMOUS and `authorization` is ignored. */
-  readonly asks: boolean;
-  /**
-   * Takes every value of `authorization`, unchanged. Throws or rejects with UNAUTHENTICATED, with
-   * one text for all faults of a token except its age, or with a retryable error. Synchronous for a
-   * cached token.
-   */
-  authenticate(authorization: readonly string[]): Principal | Promise<Principal>;
-  /**
-   * The error that ends a stream of this principal: its token expired or was removed, or the key
-   * was. Undefined: the stream may continue. Pass the object that `authenticate` returned.
-   */
-  refusalOf(principal: Principal): ServiceError | undefined;
-}
-
 interface AuthenticatorParts {
   readonly log: Log;
   readonly metrics: Metrics;
@@ -61,23 +45,6 @@ interface AuthOptions {
   readonly oidcRolesClaim: string;
   readonly oidcProjectClaim: string;
   readonly sessionTokenTtlMaxMs: number;
-}
-
-export function createAuthenticator(
-  parts: AuthenticatorParts,
-  options: AuthOptions,
-  { filePollMs } = { filePollMs: FILE_POLL_MS },
-): BearerTokens {
-  const { authTokens, authTokensFile, oidcIssuer } = options;
-  const asks = [authTokens, authTokensFile, oidcIssuer].some((one) => one !== undefined);
-  const session = new SessionTokens(
-    { ...parts, store: parts.keys },
-    { ttlMaxMs: options.sessionTokenTtlMaxMs, readsRegularly: asks },
-  );
-  const tokens = new StaticTokens(parts, { authTokens, authTokensFile, filePollMs });
-  const oidc = createOidc(parts, options, filePollMs);
-  const units = [tokens, ...(oidc === undefined ? [] : [oidc.unit]), session];
-  return new BearerTokens(parts, { asks, tokens, oidc, session, units });
 }
 
 /** Undefined: no issuer. The unit keeps the keys; `check` reads a file of keys. */
@@ -109,41 +76,44 @@ function createOidc(parts: AuthenticatorParts, options: AuthOptions, pollMs: num
   return { verifier, unit: url ?? file, check: async () => url ?? file.check() };
 }
 
-interface Verifiers {
-  readonly asks: boolean;
-  readonly tokens: StaticTokens;
-  readonly oidc: ReturnType<typeof createOidc>;
-  readonly session: SessionTokens;
-  readonly units: readonly Unit[];
-}
-
 /** The limit for the whole value with the scheme; issuers with many groups fill 4 KiB. */
 const VALUE_CHARS_MAX = 8_192;
 const BEARER_FORM = /^Bearer +([\x21-\x7e]+)$/i;
 const SIGNED_FORM = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
-class BearerTokens implements Authenticator {
+export class Authenticator implements Unit {
+  /** False: no token is configured; every caller is ANONYMOUS and `authorization` is ignored. */
   readonly asks: boolean;
+  readonly sessionTokens: SessionTokens;
   readonly #parts: AuthenticatorParts;
-  readonly #verifiers: Verifiers;
+  readonly #tokens: StaticTokens;
+  readonly #oidc: ReturnType<typeof createOidc>;
+  readonly #units: readonly Unit[];
   readonly #cache = new TokenCache();
   /** For principals of signed tokens: the verifier and the key. */
   readonly #verified = new WeakMap<Principal, CachedToken>();
 
-  constructor(parts: AuthenticatorParts, verifiers: Verifiers) {
+  constructor(
+    parts: AuthenticatorParts,
+    options: AuthOptions,
+    { filePollMs } = { filePollMs: FILE_POLL_MS },
+  ) {
+    const { authTokens, authTokensFile, oidcIssuer } = options;
     this.#parts = parts;
-    this.#verifiers = verifiers;
-    this.asks = verifiers.asks;
-  }
-
-  get sessionTokens(): SessionTokens {
-    return this.#verifiers.session;
+    this.asks = [authTokens, authTokensFile, oidcIssuer].some((one) => one !== undefined);
+    this.sessionTokens = new SessionTokens(
+      { ...parts, store: parts.keys },
+      { ttlMaxMs: options.sessionTokenTtlMaxMs, readsRegularly: this.asks },
+    );
+    this.#tokens = new StaticTokens(parts, { authTokens, authTokensFile, filePollMs });
+    this.#oidc = createOidc(parts, options, filePollMs);
+    const issuer = this.#oidc === undefined ? [] : [this.#oidc.unit];
+    this.#units = [this.#tokens, ...issuer, this.sessionTokens];
   }
 
   async start(): Promise<void> {
-    const { units, tokens, oidc } = this.#verifiers;
-    await startAll(units);
-    if (!this.asks || oidc !== undefined || !tokens.isEmpty) return;
+    await startAll(this.#units);
+    if (!this.asks || this.#oidc !== undefined || !this.#tokens.isEmpty) return;
     this.#parts.log.warn(
       {},
       "no tokens in AUTH_TOKENS and AUTH_TOKENS_FILE, and no OIDC_ISSUER: nobody can come in",
@@ -152,31 +122,40 @@ class BearerTokens implements Authenticator {
 
   /** Reads all files and rejects as a start does; for use before a database is made. */
   async check(): Promise<void> {
-    await this.#verifiers.tokens.check();
-    await this.#verifiers.oidc?.check();
+    await this.#tokens.check();
+    await this.#oidc?.check();
   }
 
   async stop(): Promise<void> {
-    await stopAll(this.#verifiers.units);
+    await stopAll(this.#units);
   }
 
+  /**
+   * Takes every value of `authorization`, unchanged. Throws or rejects with UNAUTHENTICATED, with
+   * one text for all faults of a token except its age, or with a retryable error. Synchronous for a
+   * cached token.
+   */
   authenticate(authorization: readonly string[]): Principal | Promise<Principal> {
     if (!this.asks) return ANONYMOUS;
     try {
       const token = tokenIn(authorization);
       const digest = digestOf(token);
-      const principal = this.#verifiers.tokens.find(digest) ?? this.#recall(digest);
+      const principal = this.#tokens.find(digest) ?? this.#recall(digest);
       return principal === undefined ? this.#verify(token, digest) : this.#accept(principal);
     } catch (error) {
       throw this.#refuse(error);
     }
   }
 
+  /**
+   * The error that ends a stream of this principal: its token expired or was removed, or the key
+   * was. Undefined: the stream may continue. Pass the object that `authenticate` returned.
+   */
   refusalOf(principal: Principal): ServiceError | undefined {
     const { kind, expiresAtMs } = principal;
     if (kind === "anonymous") return this.asks ? new RefusedToken("missing") : undefined;
     if (kind === "static") {
-      return this.#verifiers.tokens.has(principal) ? undefined : new RefusedToken("unknown");
+      return this.#tokens.has(principal) ? undefined : new RefusedToken("unknown");
     }
     if (expiresAtMs !== undefined && this.#now().nowMs >= expiresAtMs) {
       return new RefusedToken("expired");
@@ -219,8 +198,8 @@ class BearerTokens implements Authenticator {
 
   #verifierOf(token: string): TokenVerifier {
     if (!SIGNED_FORM.test(token)) throw new RefusedToken("unknown");
-    const { oidc, session } = this.#verifiers;
-    const verifier = typeOf(token) === SESSION_TOKEN_TYPE ? session : oidc?.verifier;
+    const isOurs = typeOf(token) === SESSION_TOKEN_TYPE;
+    const verifier = isOurs ? this.sessionTokens : this.#oidc?.verifier;
     if (verifier === undefined) throw new RefusedToken("unknown");
     return verifier;
   }
@@ -341,27 +320,20 @@ export class TokenCache {
   check(digest: string, now: () => Now, verify: () => Promise<CachedToken>): Promise<CachedToken> {
     const checking = this.#checking.get(digest);
     if (checking !== undefined) return checking;
-    const check = this.#checks
-      .run(() => this.#check(digest, now, verify))
-      .finally(() => this.#checking.delete(digest));
+    const verified = async (): Promise<CachedToken> => {
+      try {
+        const token = await verify();
+        this.#verified.set(digest, token);
+        return token;
+      } catch (error) {
+        if (error instanceof RefusedToken && error.isFinal) {
+          this.#refused.set(digest, { error, untilMs: now().tickMs + this.#limits.refusedMs });
+        }
+        throw error;
+      }
+    };
+    const check = this.#checks.run(verified).finally(() => this.#checking.delete(digest));
     this.#checking.set(digest, check);
     return check;
-  }
-
-  async #check(
-    digest: string,
-    now: () => Now,
-    verify: () => Promise<CachedToken>,
-  ): Promise<CachedToken> {
-    try {
-      const token = await verify();
-      this.#verified.set(digest, token);
-      return token;
-    } catch (error) {
-      if (error instanceof RefusedToken && error.isFinal) {
-        this.#refused.set(digest, { error, untilMs: now().tickMs + this.#limits.refusedMs });
-      }
-      throw error;
-    }
   }
 }

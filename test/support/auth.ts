@@ -1,7 +1,7 @@
 /** An authenticator whose clock, log, metrics and keys the test controls. */
 import { type CryptoKey, exportJWK, generateKeyPair, type JWTPayload, SignJWT } from "jose";
 import { createAudit } from "../../src/auth/authorizer.ts";
-import { createAuthenticator } from "../../src/auth/authenticator.ts";
+import { Authenticator } from "../../src/auth/authenticator.ts";
 import type { Principal } from "../../src/auth/principal.ts";
 import { RefusedToken } from "../../src/auth/refused-token.ts";
 import type { TokenKeyStore } from "../../src/auth/session-tokens.ts";
@@ -15,7 +15,7 @@ export const NOW_S = 1_780_272_000;
 export const ISSUER = "https://issuer.example/realms/ledger";
 export const AUDIENCE = "session-ledger";
 
-type AuthOptions = Parameters<typeof createAuthenticator>[1];
+type AuthOptions = ConstructorParameters<typeof Authenticator>[1];
 type StoredTokenKey = Parameters<TokenKeyStore["addKey"]>[0] & { readonly madeMs: number };
 
 export interface HandClock extends Clock {
@@ -70,7 +70,7 @@ export const NO_AUTH: AuthOptions = {
 };
 
 export interface AuthFixture extends AsyncDisposable {
-  readonly authenticator: ReturnType<typeof createAuthenticator>;
+  readonly authenticator: Authenticator;
   readonly clock: HandClock;
   readonly records: readonly LogRecord[];
   metricsText(): Promise<string>;
@@ -93,7 +93,7 @@ export async function startAuth(given: AuthGiven = {}): Promise<AuthFixture> {
   const { clock = handClock() } = given;
   const { keys = keyStore(clock) } = given;
   const audit = createAudit({ log, metrics, clock });
-  const authenticator = createAuthenticator(
+  const authenticator = new Authenticator(
     { log, metrics, clock, audit, keys },
     { ...NO_AUTH, ...given.options },
     { filePollMs: 5 },
