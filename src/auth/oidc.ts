@@ -12,10 +12,10 @@ import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { PROJECT_FORM, type CallerRole, ROLES } from "./principal.ts";
 import {
-  refusedBy,
   RefusedToken,
   textRefused,
   type TokenVerifier,
+  verifiedBy,
   type VerifiedToken,
 } from "./refused-token.ts";
 
@@ -52,31 +52,18 @@ export class OidcVerifier implements TokenVerifier {
     return this.#parts.keys.trusts(key);
   }
 
-  async verify(token: string): Promise<VerifiedToken> {
+  verify(token: string): Promise<VerifiedToken> {
     const { issuer, audience, algorithms } = this.#options;
-    const signedWith: { key?: object } = {};
-    try {
-      const { jwtVerify } = await import("jose");
-      const { payload } = await jwtVerify(
-        token,
-        async (header) => {
-          const { key, cryptoKey } = await this.#find(header);
-          signedWith.key = key;
-          return cryptoKey;
-        },
-        {
-          issuer,
-          audience,
-          algorithms: [...algorithms],
-          requiredClaims: ["exp", "sub"],
-          clockTolerance: SKEW_S,
-          currentDate: new Date(msOf(this.#parts.clock.nowMicros())),
-        },
-      );
-      return { principal: principalOf(payload, this.#options), key: signedWith.key ?? {} };
-    } catch (error) {
-      throw refusedBy(error);
-    }
+    const options = {
+      issuer,
+      audience,
+      algorithms: [...algorithms],
+      requiredClaims: ["exp", "sub"],
+      clockTolerance: SKEW_S,
+      currentDate: new Date(msOf(this.#parts.clock.nowMicros())),
+    };
+    const find = (header: JWSHeaderParameters) => this.#find(header);
+    return verifiedBy(token, find, options, (claims) => principalOf(claims, this.#options));
   }
 
   async #find(header: JWSHeaderParameters) {

@@ -1,3 +1,4 @@
+import type { CryptoKey, JWSHeaderParameters, JWTPayload, JWTVerifyOptions } from "jose";
 import { codeOf, ServiceError } from "@session-ledger/base/errors";
 import type { Principal } from "./principal.ts";
 
@@ -63,7 +64,7 @@ const BY_CLAIM: Readonly<Record<string, TokenRefusal>> = {
 };
 
 /** The refusal for an error of the verification; anything but jose's own errors is a defect. */
-export function refusedBy(cause: unknown): ServiceError {
+function refusedBy(cause: unknown): ServiceError {
   if (cause instanceof ServiceError) return cause;
   const code = codeOf(cause);
   if (!/^ERR_J[A-Z]{2}/.test(code)) return ServiceError.from(cause);
@@ -79,6 +80,34 @@ export interface VerifiedToken {
   readonly principal: Principal & { readonly expiresAtMs: number };
   /** Identifies the key by its object identity, as long as the key is in force. */
   readonly key: object;
+}
+
+/** The key that fits the header of a token; the object `key` is its identity. */
+interface FoundKey {
+  readonly key: object;
+  readonly cryptoKey: CryptoKey;
+}
+
+/** Verifies a token by jose, and reads the principal only then. */
+export async function verifiedBy(
+  token: string,
+  find: (header: JWSHeaderParameters) => Promise<FoundKey>,
+  options: JWTVerifyOptions,
+  principalOf: (claims: JWTPayload) => VerifiedToken["principal"],
+): Promise<VerifiedToken> {
+  let key: object = {};
+  try {
+    const { jwtVerify } = await import("jose");
+    const keyOf = async (header: JWSHeaderParameters): Promise<CryptoKey> => {
+      const found = await find(header);
+      key = found.key;
+      return found.cryptoKey;
+    };
+    const { payload } = await jwtVerify(token, keyOf, options);
+    return { principal: principalOf(payload), key };
+  } catch (error) {
+    throw refusedBy(error);
+  }
 }
 
 /** Verifies one kind of signed token completely. */

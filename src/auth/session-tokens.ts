@@ -28,8 +28,8 @@ import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import {
   RefusedToken,
-  refusedBy,
   type TokenVerifier,
+  verifiedBy,
   type VerifiedToken,
 } from "./refused-token.ts";
 
@@ -146,38 +146,25 @@ export class SessionTokens implements Unit, TokenVerifier {
     return { id, token, expiresAtMs: expiresAtS * 1_000 };
   }
 
-  async verify(token: string): Promise<VerifiedToken> {
-    const signedWith: { key?: SessionKey } = {};
-    try {
-      const { jwtVerify } = await import("jose");
-      const { payload } = await jwtVerify(
-        token,
-        async ({ kid = "" }) => {
-          signedWith.key = await this.#find(kid);
-          return signedWith.key.publicKey;
-        },
-        {
-          issuer: ISSUER,
-          typ: SESSION_TOKEN_TYPE,
-          algorithms: [ALGORITHM],
-          requiredClaims: ["sub", "sid", "role", "exp"],
-          // No tolerance: the clocks are ours, and the answer stated the end.
-          currentDate: new Date(this.#nowMs()),
-        },
-      );
-      return { principal: principalOf(payload), key: signedWith.key ?? {} };
-    } catch (error) {
-      throw refusedBy(error);
-    }
+  verify(token: string): Promise<VerifiedToken> {
+    const options = {
+      issuer: ISSUER,
+      typ: SESSION_TOKEN_TYPE,
+      algorithms: [ALGORITHM],
+      requiredClaims: ["sub", "sid", "role", "exp"],
+      // No tolerance: the clocks are ours, and the answer stated the end.
+      currentDate: new Date(this.#nowMs()),
+    };
+    return verifiedBy(token, ({ kid = "" }) => this.#find(kid), options, principalOf);
   }
 
-  async #find(id: string): Promise<SessionKey> {
+  async #find(id: string) {
     const waitedMs = this.#nowMonotonicMs() - this.#triedMs;
     const mayRead = this.#reading !== undefined || waitedMs >= COOL_DOWN_MS;
     if (this.#keyOf(id) === undefined && mayRead) await this.#read();
     const key = this.#keyOf(id);
     if (key === undefined) throw new RefusedToken("unknown_key");
-    return key;
+    return { key, cryptoKey: key.publicKey };
   }
 
   #keyOf(id: string): SessionKey | undefined {
