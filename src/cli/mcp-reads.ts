@@ -24,7 +24,7 @@ import { timeText } from "@session-ledger/runner/internal/rows";
 import { timeArgument } from "./arguments.ts";
 import { idOf, STATES, stateWord } from "./columns.ts";
 import type { Connection } from "./connection.ts";
-import { type Answer, cut, guarded, id, oneLine, runOf, sessionId, textIn } from "./mcp-tools.ts";
+import { type Answer, cut, id, oneLine, runOf, sessionId, textIn, toolAdder } from "./mcp-tools.ts";
 
 const TRANSCRIPT_CHARS_MAX = 20_000;
 const CALLS_MAX = 100;
@@ -95,54 +95,36 @@ const INBOX = z.strictObject({
   limit: PAGE.limit.describe("Sessions; one may have several questions"),
 });
 export function addReads(server: McpServer, connection: Connection): void {
-  const annotations = { readOnlyHint: true, openWorldHint: false };
-  server.registerTool(
+  const add = toolAdder(server, connection, { readOnlyHint: true, openWorldHint: false });
+  add(
     "search_texts",
-    {
-      description: "Find texts that people, agents and tools said, in all recorded sessions.",
-      inputSchema: SEARCH,
-      annotations,
-    },
-    guarded(connection, searchTexts),
+    "Find texts that people, agents and tools said, in all recorded sessions.",
+    SEARCH,
+    searchTexts,
   );
-  server.registerTool(
+  add(
     "list_sessions",
-    {
-      description:
-        "List recorded sessions, the last active first, with their state, last text, tokens and tools.",
-      inputSchema: LIST,
-      annotations,
-    },
-    guarded(connection, listSessions),
+    "List recorded sessions, the last active first, with their state, last text, tokens and tools.",
+    LIST,
+    listSessions,
   );
-  server.registerTool(
+  add(
     "get_transcript",
-    {
-      description: `Read the conversation of a session, ${TRANSCRIPT_CHARS_MAX} characters a call.`,
-      inputSchema: TRANSCRIPT,
-      annotations,
-    },
-    guarded(connection, getTranscript),
+    `Read the conversation of a session, ${TRANSCRIPT_CHARS_MAX} characters a call.`,
+    TRANSCRIPT,
+    getTranscript,
   );
-  server.registerTool(
+  add(
     "get_run",
-    {
-      description:
-        "Show one run of a session: status, times, tool calls with arguments and results, and used tokens.",
-      inputSchema: RUN,
-      annotations,
-    },
-    guarded(connection, getRun),
+    "Show one run of a session: status, times, tool calls with arguments and results, and used tokens.",
+    RUN,
+    getRun,
   );
-  server.registerTool(
+  add(
     "list_inbox",
-    {
-      description:
-        "List the questions and approvals that agents wait for, the longest wait first, over all sessions.",
-      inputSchema: INBOX,
-      annotations,
-    },
-    guarded(connection, listInbox),
+    "List the questions and approvals that agents wait for, the longest wait first, over all sessions.",
+    INBOX,
+    listInbox,
   );
 }
 
@@ -202,7 +184,7 @@ async function searchTexts(
         projectId,
         agentId,
         labels: asked.labels,
-        ...(after === undefined ? {} : { after: timestampFromDate(after) }),
+        after: after && timestampFromDate(after),
         orderBy: asked.order === "best" ? SearchOrder.BEST : SearchOrder.UNSPECIFIED,
         pageSize,
         pageToken,

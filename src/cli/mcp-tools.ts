@@ -2,7 +2,11 @@
  * The parts that all tools of the command `mcp` share: a tool is a call of the service in a form for
  * models. Its answer is bounded, and given as JSON and as text, because a client shows its model one of them.
  */
-import type { CallToolResult, ServerContext } from "@modelcontextprotocol/server";
+import type {
+  McpServer,
+  StandardSchemaWithJSON,
+  ToolAnnotations,
+} from "@modelcontextprotocol/server";
 import { z } from "zod";
 import type { Run } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import type { JsonObject } from "@session-ledger/agui/json";
@@ -22,19 +26,27 @@ export interface Answer {
   readonly text: string;
 }
 
-/** A failure of the call is an error of the tool, which the model reads; the server continues. */
-export function guarded<T>(
-  connection: Connection,
-  run: (connection: Connection, asked: T) => Promise<Answer>,
-): (asked: T, context: ServerContext) => Promise<CallToolResult> {
-  return async (asked, { mcpReq: { signal } }) => {
-    try {
-      const retry = { ...connection.retry, signal };
-      const { json, text } = await run({ ...connection, retry }, asked);
-      return { content: [{ type: "text", text }], structuredContent: { ...json } };
-    } catch (error) {
-      return { content: [{ type: "text", text: sentenceOf(error, connection) }], isError: true };
-    }
+/**
+ * Adds tools with these annotations. A failure of the call is an error of the tool, which the model
+ * reads; the server continues.
+ */
+export function toolAdder(server: McpServer, connection: Connection, annotations: ToolAnnotations) {
+  return <T>(
+    name: string,
+    description: string,
+    inputSchema: StandardSchemaWithJSON<unknown, T>,
+    run: (connection: Connection, asked: T) => Promise<Answer>,
+  ): void => {
+    const tool = { description, inputSchema, annotations };
+    server.registerTool(name, tool, async (asked, { mcpReq: { signal } }) => {
+      try {
+        const retry = { ...connection.retry, signal };
+        const { json, text } = await run({ ...connection, retry }, asked);
+        return { content: [{ type: "text", text }], structuredContent: { ...json } };
+      } catch (error) {
+        return { content: [{ type: "text", text: sentenceOf(error, connection) }], isError: true };
+      }
+    });
   };
 }
 

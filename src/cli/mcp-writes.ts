@@ -8,7 +8,7 @@ import { GRAPH_INTERRUPT_ID } from "@session-ledger/agui/run-end";
 import { ledger } from "@session-ledger/runner/internal/client";
 import type { Connection } from "./connection.ts";
 import { UsageError } from "./io.ts";
-import { type Answer, guarded, id, runOf, sessionId, textIn } from "./mcp-tools.ts";
+import { type Answer, id, runOf, sessionId, textIn, toolAdder } from "./mcp-tools.ts";
 
 const SEND = z.strictObject({
   session_id: sessionId,
@@ -43,25 +43,18 @@ const ANSWER = z.strictObject({
 });
 
 export function addWrites(server: McpServer, connection: Connection): void {
-  const annotations = { readOnlyHint: false, destructiveHint: false, openWorldHint: false };
-  server.registerTool(
+  const hints = { readOnlyHint: false, destructiveHint: false, openWorldHint: false };
+  toolAdder(server, connection, { ...hints, idempotentHint: true })(
     "send_message",
-    {
-      description: "Send a user message to the agent of a session. A runner answers it later.",
-      inputSchema: SEND,
-      annotations: { ...annotations, idempotentHint: true },
-    },
-    guarded(connection, sendMessage),
+    "Send a user message to the agent of a session. A runner answers it later.",
+    SEND,
+    sendMessage,
   );
-  server.registerTool(
+  toolAdder(server, connection, hints)(
     "answer_question",
-    {
-      description:
-        "Answer what an agent asks in a session: approve or refuse, or give a text. list_inbox has the questions.",
-      inputSchema: ANSWER,
-      annotations,
-    },
-    guarded(connection, answerQuestion),
+    "Answer what an agent asks in a session: approve or refuse, or give a text. list_inbox has the questions.",
+    ANSWER,
+    answerQuestion,
   );
 }
 
