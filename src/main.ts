@@ -8,7 +8,7 @@ import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { ServiceError } from "@session-ledger/base/errors";
-import { embeddedUrl, migrateDatabase, reindexDatabase, retainDatabase } from "./cli/database.ts";
+import { migrateDatabase, retainDatabase } from "./cli/database.ts";
 import { type CliIo, endingSignal } from "./cli/io.ts";
 import { runCli } from "./cli/program.ts";
 import { startedLines } from "./cli/serve.ts";
@@ -30,9 +30,7 @@ const io: CliIo = {
   loadClientConfig: () => loadClientConfig(),
   serve,
   migrate: migrateDatabase,
-  embeddedUrl,
   retention: retainDatabase,
-  reindex: (sessionId, config) => reindexDatabase({ sessionId, signal: ending }, config),
   async importUpstream(argv) {
     const tool = await import("../tools/import-upstream/command.ts");
     return tool.importUpstream(argv, io);

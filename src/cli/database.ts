@@ -6,7 +6,6 @@ import { type Command, InvalidArgumentError, Option } from "commander";
 import { type Config, loadConfig } from "../config/config.ts";
 import type { RetentionOptions, RetentionSummary } from "../maintenance/retention.ts";
 import { createLog } from "../observability/log.ts";
-import type { Reindexed } from "../search/reindex.ts";
 import type { Database } from "../store/database.ts";
 import type { MigrationStatus, SchemaOptions } from "../store/migrate.ts";
 import { addSessionArgument, countArgument, namedSession, type SessionFlag } from "./arguments.ts";
@@ -83,8 +82,12 @@ function addReindex(program: Command, io: CliIo, finish: Finish): void {
   );
 }
 
+/** Forgets the stored texts and runs of one session, or of all, and stores them again. */
 async function reindex(sessionId: string | undefined, io: CliIo): Promise<ExitCode> {
-  const { texts, runs, isLeft } = await io.reindex(sessionId, configOf(io));
+  const { reindexTexts } = await import("../search/reindex.ts");
+  const config = configOf(io);
+  const asked = { sessionId, signal: io.signal, language: config.searchLanguage };
+  const { texts, runs, isLeft } = await inDatabase(config, (one) => reindexTexts(one, asked));
   const line = isLeft
     ? "a running service stores the texts and runs again"
     : `stored ${texts} texts and ${runs} runs`;
@@ -171,11 +174,6 @@ export async function migrateDatabase(
   return withDatabaseUrl(config, {}, (url) => run(url, { ...options, schema, engine }));
 }
 
-export async function embeddedUrl({ dataDir }: Config): Promise<string> {
-  const { runningUrl } = await import("../postgres/cluster.ts");
-  return runningUrl(dataDir);
-}
-
 export async function retainDatabase(
   options: RetentionOptions,
   config: Config,
@@ -191,15 +189,6 @@ export function inDatabase<T>(
   prepare?: DatabaseUse["prepare"],
 ): Promise<T> {
   return withDatabase(config, work, { joins: true, statementTimeoutMs: 600_000, prepare });
-}
-
-export async function reindexDatabase(
-  asked: { readonly sessionId: string | undefined; readonly signal: AbortSignal },
-  config: Config,
-): Promise<Reindexed> {
-  const { reindexTexts } = await import("../search/reindex.ts");
-  const language = config.searchLanguage;
-  return inDatabase(config, (database) => reindexTexts(database, { ...asked, language }));
 }
 
 export async function withDatabase<T>(

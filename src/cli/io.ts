@@ -14,7 +14,6 @@ import {
   noConnectionOf,
   RpcFailure,
 } from "@session-ledger/runner/internal/failure";
-import type { Reindexed } from "../search/reindex.ts";
 import type { MigrationStatus } from "../store/migrate.ts";
 
 export type MigrateCommand = "up" | "down" | "status";
@@ -39,14 +38,11 @@ export interface CliIo {
     options: MigrateOptions,
     config: Config,
   ) => Promise<MigrationStatus>;
-  readonly embeddedUrl: (config: Config) => Promise<string>;
   /** Runs on the database itself; undefined: the named session does not exist. */
   readonly retention: (
     options: RetentionOptions,
     config: Config,
   ) => Promise<RetentionSummary | undefined>;
-  /** Forgets the stored texts and runs of one session, or of all, and stores them again. */
-  readonly reindex: (sessionId: string | undefined, config: Config) => Promise<Reindexed>;
   /** Runs the tool tools/import-upstream with these arguments; resolves with its exit code. */
   readonly importUpstream: (argv: readonly string[]) => Promise<number>;
 }

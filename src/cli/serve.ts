@@ -42,7 +42,8 @@ export function addProcessCommands(program: Command, io: CliIo, finish: Finish):
       const config = configOf(io);
       if (config.databaseUrl !== undefined)
         throw new UsageError("DATABASE_URL is set: no embedded database is used");
-      await printLine(io, await io.embeddedUrl(config));
+      const { runningUrl } = await import("../postgres/cluster.ts");
+      await printLine(io, await runningUrl(config.dataDir));
     });
 }
 

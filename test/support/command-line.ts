@@ -55,10 +55,8 @@ export function runWith(
     loadConfig: () => loadConfig(env),
     loadClientConfig: () => loadClientConfig(env),
     serve: elsewhere,
-    embeddedUrl: elsewhere,
     migrate: elsewhere,
     retention: elsewhere,
-    reindex: elsewhere,
     importUpstream: elsewhere,
   });
 }

@@ -36,10 +36,8 @@ async function run(argv: readonly string[], setup: Setup = {}) {
     loadConfig: () => loadConfig(environment),
     loadClientConfig: () => loadClientConfig(environment),
     serve: setup.serve ?? (() => Promise.reject(new Error("not to be called"))),
-    embeddedUrl: () => Promise.reject(new Error("not to be called")),
     migrate: setup.migrate ?? (() => Promise.reject(new Error("not to be called"))),
     retention: setup.retention ?? (() => Promise.reject(new Error("not to be called"))),
-    reindex: () => Promise.reject(new Error("not to be called")),
     importUpstream: (rest) => importUpstream(rest, io),
   };
   const exitCode = await runCli(argv, io);
