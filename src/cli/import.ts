@@ -67,8 +67,9 @@ async function importInto(flags: ImportFileFlags, io: CliIo): Promise<ExitCode> 
   const runId = flags.runId ?? (await runIdOf(format, flags));
   const names = { sessionId, runId };
   return withInput(flags, parts, (input, run) => {
-    const values = new InputValues(input, run);
-    return pushRows(mergedRows(keyed(eventsOf(new MAPPERS[format](names), values), values)), run);
+    const place = { line: 0, endByte: 0 };
+    const events = eventsOf(new MAPPERS[format](names), input, { place, run });
+    return pushRows(mergedRows(keyed(events, place)), run);
   });
 }
 
@@ -78,58 +79,41 @@ const MAPPERS: Readonly<Record<Exclude<ImportFormat, "jsonl">, new (names: RunId
   history: HistoryMapper,
 };
 
+/** `place` follows the lines of the input. A line that is no entry is refused. */
 async function* eventsOf(
   mapper: Mapper,
-  values: InputValues,
+  input: Readable,
+  { place, run }: { readonly place: { line: number; endByte: number }; readonly run: PushRun },
 ): AsyncGenerator<AguiEvent, void, undefined> {
   let isEmpty = true;
-  for await (const value of values) {
+  for await (const line of readLines(input, { bytesMax: LINE_BYTES_MAX })) {
+    place.line = line.number;
+    place.endByte = line.endByte;
+    run.summary.lines = line.number;
+    const read = rowLine(line, "text");
+    if (read.kind === "empty") continue;
+    const entry = read.kind === "refused" ? read : entryIn(read.payload);
+    if ("reason" in entry) {
+      tellRefusal(line.number, entry, run);
+      continue;
+    }
     isEmpty = false;
     try {
-      yield* mapper.take(value);
+      yield* mapper.take(entry.value);
     } catch (error) {
       if (!(error instanceof NotAnEntry)) throw error;
-      values.refuse({ reason: "NOT_AN_ENTRY", message: error.message });
+      tellRefusal(line.number, { reason: "NOT_AN_ENTRY", message: error.message }, run);
     }
   }
   if (!isEmpty) yield* mapper.end();
 }
 
-/** The objects of an input, and the place that it is read to. A line that is none is refused. */
-class InputValues implements AsyncIterable<JsonObject> {
-  readonly #input: Readable;
-  readonly #run: PushRun;
-  line = 0;
-  endByte = 0;
-
-  constructor(input: Readable, run: PushRun) {
-    this.#input = input;
-    this.#run = run;
+function entryIn(text: string): { readonly value: JsonObject } | LineRefusal {
+  if (outline(text).depth > VALUE_DEPTH_MAX) {
+    const message = `the line is nested deeper than ${VALUE_DEPTH_MAX} levels`;
+    return { reason: "TOO_DEEP", message };
   }
-
-  refuse(refusal: LineRefusal): void {
-    tellRefusal(this.line, refusal, this.#run);
-  }
-
-  async *[Symbol.asyncIterator](): AsyncGenerator<JsonObject, void, undefined> {
-    for await (const line of readLines(this.#input, { bytesMax: LINE_BYTES_MAX })) {
-      this.line = line.number;
-      this.endByte = line.endByte;
-      this.#run.summary.lines = line.number;
-      const read = rowLine(line, "text");
-      if (read.kind === "empty") continue;
-      if (read.kind === "refused") {
-        this.refuse(read);
-        continue;
-      }
-      if (outline(read.payload).depth > VALUE_DEPTH_MAX) {
-        const message = `the line is nested deeper than ${VALUE_DEPTH_MAX} levels`;
-        this.refuse({ reason: "TOO_DEEP", message });
-        continue;
-      }
-      const value = exactJson(read.payload);
-      if (isObject(value)) yield value;
-      else this.refuse({ reason: "NOT_JSON", message: "the line is not a JSON object" });
-    }
-  }
+  const value = exactJson(text);
+  if (isObject(value)) return { value };
+  return { reason: "NOT_JSON", message: "the line is not a JSON object" };
 }
