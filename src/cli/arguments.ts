@@ -35,6 +35,11 @@ export function seqArgument(text: string): bigint {
   throw new InvalidArgumentError("Expected a number from 0 up.");
 }
 
+/** The values of options with a text, and `--json`. */
+export type TextFlags<Name extends string = never> = {
+  readonly [N in Name]?: string;
+} & { readonly json?: boolean };
+
 export type Labels = Readonly<Record<string, string>>;
 
 export function labelOption(description: string): Option {

@@ -79,9 +79,9 @@ async function* rowsOf(
   const ended = new RpcFailure("OUT_OF_RANGE", "the feed has ended");
   async function* open(onAttached: () => void): AsyncGenerator<FeedFrame, void, undefined> {
     const { cursor } = place;
-    const from = cursor === "" && since !== undefined ? { startTime: timestampOf(since) } : {};
+    const startTime = cursor === "" && since !== undefined ? timestampOf(since) : undefined;
     const filter = { projectId, eventTypes: [...type], snapshotOnly: !follow };
-    const request = { cursor, ...from, ...filter };
+    const request = { cursor, startTime, ...filter };
     const options = { ...retry, onAttached };
     yield* stream === "events"
       ? client.watch(ledger.watchEvents, request, options)

@@ -60,13 +60,7 @@ function messageOf(text: string): RowLine {
     const message = fromJson(SessionMessageSchema, json, { ignoreUnknownFields: true });
     const { eventType, payload, sender, sentAt } = message;
     if (eventType === "") return refused("NO_TYPE", "the message has no `eventType`");
-    return {
-      kind: "row",
-      eventType,
-      payload,
-      ...(sender && { sender }),
-      ...(sentAt && { sentAt }),
-    };
+    return { kind: "row", eventType, payload, sender, sentAt };
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
     return refused("NOT_A_MESSAGE", `the line is not a message: ${why}`);

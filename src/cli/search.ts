@@ -83,8 +83,8 @@ async function* allFound(
       pageToken,
       orderBy: flags.order === "best" ? SearchOrder.BEST : SearchOrder.UNSPECIFIED,
       pageSize: Math.min(flags.limit, PAGE_SIZE_MAX),
-      ...(after === undefined ? {} : { after: timestampFromDate(after) }),
-      ...(before === undefined ? {} : { before: timestampFromDate(before) }),
+      after: after && timestampFromDate(after),
+      before: before && timestampFromDate(before),
     };
     const page = await client.call(ledger.searchTexts, request, retry);
     yield* page.items;

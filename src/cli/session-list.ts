@@ -15,7 +15,7 @@ import {
 import { ledger } from "@session-ledger/runner/internal/client";
 import { sessionJson, timeText } from "@session-ledger/runner/internal/rows";
 import { reopening } from "@session-ledger/runner/internal/session-reader";
-import { countArgument, type Labels, labelOption } from "./arguments.ts";
+import { countArgument, type Labels, labelOption, type TextFlags } from "./arguments.ts";
 import { COLUMNS, FIELDS, idOf, seconds, STATES } from "./columns.ts";
 import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, unlessStopped, UsageError } from "./io.ts";
@@ -132,15 +132,12 @@ const INBOX = {
   ] satisfies readonly Column<Asked>[],
 };
 
-interface SessionsFlags extends OutputFlags {
+interface SessionsFlags
+  extends OutputFlags,
+    TextFlags<"state" | "agent" | "query" | "project" | "parent"> {
   readonly running?: boolean;
   readonly waiting?: boolean;
-  readonly state?: string;
-  readonly agent?: string;
-  readonly query?: string;
   readonly label?: Labels;
-  readonly project?: string;
-  readonly parent?: string;
   readonly order: keyof typeof ORDERS;
   readonly watch?: boolean;
 }
@@ -156,10 +153,8 @@ async function oneSession(
   sessionId: string,
   flags: SessionsFlags,
 ): Promise<void> {
-  const { running, waiting, query, label, project, parent, watch, limit, order } = flags;
-  const { state, agent } = flags;
-  const listing = [running, waiting, state, agent, query, label, project, parent, watch, limit];
-  if (listing.some((flag) => flag !== undefined) || order !== "newest")
+  const { order, output: _, json: __, ...listing } = flags;
+  if (Object.keys(listing).length > 0 || order !== "newest")
     throw new UsageError("session: expected no filter, --order, --watch or --limit with an id");
   const session = await client.call(ledger.getSession, { id: sessionId }, retry);
   await printRecord(session, { json: sessionJson, columns: FIELDS }, { flags, io });

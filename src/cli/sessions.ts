@@ -3,7 +3,7 @@ import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { type Command, Option } from "commander";
 import { ledger } from "@session-ledger/runner/internal/client";
 import { sessionJson, timeText } from "@session-ledger/runner/internal/rows";
-import { durationArgument } from "./arguments.ts";
+import { durationArgument, type TextFlags } from "./arguments.ts";
 import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, printLine, UsageError } from "./io.ts";
 
@@ -56,11 +56,10 @@ function addHold(program: Command, io: CliIo): void {
   callsService(command, io, hold);
 }
 
-interface TokenFlags {
+interface TokenFlags extends TextFlags {
   readonly role: (typeof TOKEN_ROLES)[number];
   /** Milliseconds. */
   readonly ttl?: number;
-  readonly json?: boolean;
 }
 
 async function token(
@@ -68,24 +67,19 @@ async function token(
   sessionId: string,
   { role, ttl: ttlMs, json = false }: TokenFlags,
 ): Promise<void> {
-  const ttl = ttlMs === undefined ? {} : { ttl: durationFromMs(ttlMs) };
+  const ttl = ttlMs === undefined ? undefined : durationFromMs(ttlMs);
   // A second token does no harm: it expires like the first.
-  const issued = await client.call(ledger.issueSessionToken, { sessionId, role, ...ttl }, retry);
+  const issued = await client.call(ledger.issueSessionToken, { sessionId, role, ttl }, retry);
   const expiresAt = timeText(issued.expiresAt);
   // The plain token is for `$(…)`.
   await printLine(io, json ? JSON.stringify({ token: issued.token, expiresAt }) : issued.token);
-}
-
-interface EraseFlags {
-  readonly yes?: boolean;
-  readonly json?: boolean;
 }
 
 /** Through the service, so that watchers of the session learn of it. */
 async function erase(
   { client, retry, io }: Connection,
   sessionId: string,
-  { yes = false, json = false }: EraseFlags,
+  { yes = false, json = false }: TextFlags & { readonly yes?: boolean },
 ): Promise<void> {
   if (!yes) {
     throw new UsageError(
@@ -101,16 +95,16 @@ async function erase(
   await printLine(io, line);
 }
 
-interface HoldFlags {
-  readonly reason?: string;
-  readonly release?: boolean;
-  readonly json?: boolean;
-}
-
 async function hold(
   { client, retry, io }: Connection,
   sessionId: string,
-  { reason = "", release = false, json = false }: HoldFlags,
+  {
+    reason = "",
+    release = false,
+    json = false,
+  }: TextFlags<"reason"> & {
+    readonly release?: boolean;
+  },
 ): Promise<void> {
   if (release === (reason !== "")) throw new UsageError("hold needs --reason <text>, or --release");
   const asked = { id: sessionId, reason, release };

@@ -7,7 +7,7 @@ import { ledger } from "@session-ledger/runner/internal/client";
 import { noConnectionOf } from "@session-ledger/runner/internal/failure";
 import { LINE_BYTES_MAX } from "@session-ledger/runner/internal/lines";
 import { rowJson, sessionJson } from "@session-ledger/runner/internal/rows";
-import { type Labels, labelOption, seqArgument } from "./arguments.ts";
+import { type Labels, labelOption, seqArgument, type TextFlags } from "./arguments.ts";
 import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, EXIT, printLine, tell, UsageError, visible } from "./io.ts";
 import type { Finish } from "./serve.ts";
@@ -96,54 +96,44 @@ function addCancel(program: Command, io: CliIo, finish: Finish): void {
   callsService(
     command,
     io,
-    async (connection, sessionId: string, named: string | undefined, flags: CancelFlags) => {
-      const runId = named ?? (await openRunOf(connection, sessionId));
-      if (runId !== undefined) return cancel(connection, { sessionId, runId }, flags);
-      tell(io, `no run is open in session ${sessionId}`);
-      finish(EXIT.refused);
+    async (
+      { client, retry },
+      sessionId: string,
+      named: string | undefined,
+      { reason = "", json = false }: TextFlags<"reason">,
+    ) => {
+      const runId =
+        named ?? (await client.call(ledger.getSession, { id: sessionId }, retry)).openRunId;
+      if (runId === undefined) {
+        tell(io, `no run is open in session ${sessionId}`);
+        return finish(EXIT.refused);
+      }
+      const row = await client.call(ledger.cancelRun, { sessionId, runId, reason }, retry);
+      await printLine(io, json ? rowJson(row) : visible(runId));
     },
   );
-}
-
-interface CreateFlags {
-  readonly prompt?: string;
-  readonly model?: string;
-  readonly project?: string;
-  readonly parent?: string;
-  readonly label?: Labels;
-  readonly json?: boolean;
 }
 
 async function create(
   { client, retry, io }: Connection,
   name: string,
-  flags: CreateFlags,
+  flags: TextFlags<"prompt" | "model" | "project" | "parent"> & { readonly label?: Labels },
 ): Promise<void> {
   const { prompt, model: llmModel, project: projectId, parent: parentSessionId } = flags;
   const labels = flags.label && JSON.stringify(flags.label);
-  const given = { prompt, llmModel, projectId, parentSessionId, labels };
-  const request = Object.fromEntries(
-    Object.entries(given).filter(([, value]) => value !== undefined),
-  );
+  const request = { name, prompt, llmModel, projectId, parentSessionId, labels };
   // A call whose answer was lost may have made the session, and a repeat would make another one.
-  const session = await client.call(
-    ledger.createSession,
-    { name, ...request },
-    {
-      ...retry,
-      mayRepeat: (failure) => failure.wasRefusedForNow || noConnectionOf(failure) === "nobody",
-    },
-  );
+  const session = await client.call(ledger.createSession, request, {
+    ...retry,
+    mayRepeat: (failure) => failure.wasRefusedForNow || noConnectionOf(failure) === "nobody",
+  });
   // The plain id is for `$(…)`.
   await printLine(io, flags.json === true ? sessionJson(session) : (session.metadata?.id ?? ""));
 }
 
-interface ForkFlags {
+interface ForkFlags extends TextFlags<"id" | "key"> {
   readonly at?: bigint;
   readonly atMessage?: bigint;
-  readonly id?: string;
-  readonly key?: string;
-  readonly json?: boolean;
 }
 
 async function fork(
@@ -162,12 +152,7 @@ async function fork(
   await printLine(io, flags.json === true ? sessionJson(session) : (session.metadata?.id ?? ""));
 }
 
-interface SayFlags {
-  readonly senderId?: string;
-  readonly senderName?: string;
-  readonly key?: string;
-  readonly json?: boolean;
-}
+type SayFlags = TextFlags<"senderId" | "senderName" | "key">;
 
 async function say(
   { client, retry, io }: Connection,
@@ -175,21 +160,12 @@ async function say(
   flags: SayFlags,
 ): Promise<void> {
   if (payload === "") throw new UsageError("text: expected a message that is not empty");
-  const { senderId: id, senderName: displayName, key: idempotencyKey = randomUUID() } = flags;
-  const sender = { ...(id && { id }), ...(displayName && { displayName }) };
-  const message = { sessionId, eventType: "user", payload, idempotencyKey };
-  const row = await client.call(
-    ledger.pushSessionMessage,
-    Object.keys(sender).length === 0 ? message : { ...message, sender },
-    retry,
-  );
+  const { senderId: id = "", senderName: displayName = "", key: idempotencyKey } = flags;
+  const sender = id === "" && displayName === "" ? undefined : { id, displayName };
+  const message = { sessionId, eventType: "user", payload, sender };
+  const request = { ...message, idempotencyKey: idempotencyKey ?? randomUUID() };
+  const row = await client.call(ledger.pushSessionMessage, request, retry);
   await printLine(io, flags.json === true ? rowJson(row) : String(row.seq));
-}
-
-interface FeedbackFlags {
-  readonly comment?: string;
-  readonly traceId?: string;
-  readonly json?: boolean;
 }
 
 async function feedback(
@@ -197,32 +173,11 @@ async function feedback(
   sessionId: string,
   messageId: string,
   kind: string,
-  { comment = "", traceId = "", json = false }: FeedbackFlags,
+  { comment = "", traceId = "", json = false }: TextFlags<"comment" | "traceId">,
 ): Promise<void> {
   const given = { sessionId, messageId, kind, comment, traceId };
   const event = await client.call(ledger.giveFeedback, given, retry);
   await printLine(io, json ? rowJson(event) : String(event.seq));
-}
-
-interface CancelFlags {
-  readonly reason?: string;
-  readonly json?: boolean;
-}
-
-async function openRunOf(
-  { client, retry }: Connection,
-  sessionId: string,
-): Promise<string | undefined> {
-  return (await client.call(ledger.getSession, { id: sessionId }, retry)).openRunId;
-}
-
-async function cancel(
-  { client, retry, io }: Connection,
-  { sessionId, runId }: { readonly sessionId: string; readonly runId: string },
-  { reason = "", json = false }: CancelFlags,
-): Promise<void> {
-  const row = await client.call(ledger.cancelRun, { sessionId, runId, reason }, retry);
-  await printLine(io, json ? rowJson(row) : visible(runId));
 }
 
 /** Above the largest message that a service can be configured to accept. */
