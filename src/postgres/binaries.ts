@@ -23,8 +23,7 @@ export interface Binaries {
 }
 
 export interface UsableBinaries extends Binaries {
-  /** The major version of PostgreSQL: the 18 of 18.4. */
-  readonly majorVersion: string;
+  /** Of PostgreSQL, like 18.4. */
   readonly version: string;
 }
 
@@ -84,10 +83,10 @@ export async function usableBinaries(
   options: UsableOptions,
 ): Promise<UsableBinaries> {
   const version = await probe(found, options.account);
-  if (version !== undefined) return withVersion(found, version);
+  if (version !== undefined) return { ...found, version };
   const copy = await copyBinaries(found, options);
   const copyVersion = await probe(copy, options.account);
-  if (copyVersion !== undefined) return withVersion(copy, copyVersion);
+  if (copyVersion !== undefined) return { ...copy, version: copyVersion };
   throw refusal(`user ${options.account?.name ?? "?"} may not run programs in ${copy.directory}`);
 }
 
@@ -107,10 +106,6 @@ async function probe(
       "glibc, and the install script of its package must have run (npm rebuild); or set DATABASE_URL",
     outcome.spawnError,
   );
-}
-
-function withVersion(binaries: Binaries, version: string): UsableBinaries {
-  return { ...binaries, version, majorVersion: version.split(".")[0] ?? version };
 }
 
 async function copyBinaries(

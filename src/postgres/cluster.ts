@@ -60,11 +60,12 @@ export async function openCluster(
     if (name.startsWith(DRAFT_PREFIX)) await removeDraft(join(location.home, name));
   }
   const found = await readFile(join(pgData, "PG_VERSION"), "utf8").catch(unlessMissing);
+  const [majorVersion] = options.binaries.version.split(".", 1);
   if (found === undefined) await makeCluster(location, options);
-  else if (found.trim() !== options.binaries.majorVersion) {
+  else if (found.trim() !== majorVersion) {
     throw refusal(
       `the database in ${directory} was made by PostgreSQL ${found.trim()}, and this session-ledger ` +
-        `brings PostgreSQL ${options.binaries.majorVersion}, which cannot read it: start the ` +
+        `brings PostgreSQL ${majorVersion}, which cannot read it: start the ` +
         "session-ledger that made it, save it with `session-ledger dump`, and restore it into a new DATA_DIR",
     );
   }

@@ -50,12 +50,15 @@ const RESTART: Backoff = { minMs: 100, maxMs: 2_000 };
 /** Starts on ports that other programs have. */
 const PORTS_TRIED_MAX = 10;
 
-interface EmbeddedPostgres extends Unit {
-  /** Connection URL, valid after start. */
+interface Ready {
+  /** Connection URL. */
   readonly url: string;
-  /** The folder of its files, valid after start. */
+  /** The folder of its files. */
   readonly pgData: string;
 }
+
+/** The members of `Ready` are valid after start. */
+type EmbeddedPostgres = Unit & Ready;
 
 /** Of its disk, or that of its log. Rejects when the files of the database are gone. */
 export async function freeBytesAt(pgData: string): Promise<number> {
@@ -75,12 +78,13 @@ interface EmbeddedOptions {
   readonly fastStopMs?: number;
 }
 
-type Context = Required<EmbeddedOptions> & { readonly signal: AbortSignal };
+const DEFAULTS = {
+  restarted: () => undefined,
+  fastStopMs: FAST_STOP_MS_MAX,
+  systemDir: SYSTEM_DIR,
+};
 
-interface Ready {
-  readonly url: string;
-  readonly pgData: string;
-}
+type Context = Required<EmbeddedOptions> & { readonly signal: AbortSignal };
 
 interface ServerRun {
   readonly abort: AbortController;
@@ -108,7 +112,7 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
       if (run !== undefined) throw new Error("the embedded PostgreSQL is started already");
       const abort = new AbortController();
       const { promise: becameReady, resolve, reject } = Promise.withResolvers<Ready>();
-      const ended = live(contextOf(options, abort.signal), resolve);
+      const ended = live({ ...DEFAULTS, ...options, signal: abort.signal }, resolve);
       const mine: ServerRun = { abort, ended, isReady: false };
       run = mine;
       ended.catch(reject);
@@ -241,16 +245,6 @@ async function relaunch(options: LaunchOptions): Promise<Server> {
 
 async function pause(tries: number, signal: AbortSignal): Promise<void> {
   await sleep(backoffMs(RESTART, tries, Math.random()), undefined, { signal });
-}
-
-function contextOf(options: EmbeddedOptions, signal: AbortSignal): Context {
-  return {
-    restarted: () => undefined,
-    fastStopMs: FAST_STOP_MS_MAX,
-    systemDir: SYSTEM_DIR,
-    ...options,
-    signal,
-  };
 }
 
 function stoppedWhileStarting(cause: unknown): ServiceError {
