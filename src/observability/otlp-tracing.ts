@@ -29,7 +29,6 @@ import {
   ParentBasedSampler,
   type ReadableSpan,
   type SpanExporter,
-  type SpanProcessor,
   TraceIdRatioBasedSampler,
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
@@ -175,37 +174,26 @@ class Meter implements SpanExporter {
 }
 
 /** Before the SDK's queue, which is as long as the limit of this gate. */
-class Gate implements SpanProcessor {
+class Gate extends BatchSpanProcessor {
   readonly #meter: Meter;
-  readonly #batches: SpanProcessor;
   readonly #dropped: () => void;
 
   constructor({ metrics }: TracingDeps, meter: Meter) {
-    this.#meter = meter;
-    this.#dropped = () => metrics.traceSpans.inc({ outcome: "dropped" });
-    this.#batches = new BatchSpanProcessor({
+    super({
       exporter: meter,
       maxQueueSize: SPANS_WAITING_MAX,
       maxExportBatchSize: 512,
       scheduledDelayMillis: 1_000,
       exportTimeoutMillis: EXPORT_LIMIT_MS,
     });
+    this.#meter = meter;
+    this.#dropped = () => metrics.traceSpans.inc({ outcome: "dropped" });
   }
 
-  onStart(): void {}
-
-  onEnd(span: ReadableSpan): void {
+  override onEnd(span: ReadableSpan): void {
     if (this.#meter.waiting >= SPANS_WAITING_MAX) return this.#dropped();
     this.#meter.waiting += 1;
-    this.#batches.onEnd(span);
-  }
-
-  forceFlush(): Promise<void> {
-    return this.#batches.forceFlush();
-  }
-
-  shutdown(): Promise<void> {
-    return this.#batches.shutdown();
+    super.onEnd(span);
   }
 }
 
