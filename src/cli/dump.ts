@@ -10,7 +10,7 @@ import { inDatabase } from "./database.ts";
 import { type CliIo, EXIT, type ExitCode, Printer, tell, UsageError, visible } from "./io.ts";
 import { openInput } from "./push-rows.ts";
 import { configOf, type Finish } from "./serve.ts";
-import { openTarget, type Target, type TargetFlags } from "./target.ts";
+import { openTarget, type TargetFlags } from "./target.ts";
 
 export function addDumpCommands(program: Command, io: CliIo, finish: Finish): void {
   program
@@ -53,7 +53,10 @@ async function dumpSessions(
   const printer = new Printer(target.output, io.signal);
   const call = {
     sessionIds: sessions.length === 0 ? undefined : sessions,
-    print: (line: string) => printed(printer, line, target),
+    print: (line: string) =>
+      printer.print(line).catch((error: unknown) => {
+        throw target.failureOf(error);
+      }),
     signal: io.signal,
   };
   try {
@@ -64,14 +67,6 @@ async function dumpSessions(
     return EXIT.done;
   } finally {
     await target.discard();
-  }
-}
-
-async function printed(printer: Printer, line: string, target: Target): Promise<boolean> {
-  try {
-    return await printer.print(line);
-  } catch (error) {
-    throw target.failureOf(error);
   }
 }
 

@@ -128,7 +128,8 @@ class DumpInput {
   }
 }
 
-type ColumnsByKind = Readonly<Record<DumpedKind, readonly string[]>>;
+/** An older version did not have all kinds. */
+type ColumnsByKind = Readonly<Partial<Record<DumpedKind, readonly string[]>>>;
 type RowCounts = Readonly<Record<SessionKind, number>>;
 
 function columnsIn({ value }: DumpLine): ColumnsByKind {
@@ -142,7 +143,7 @@ function columnsIn({ value }: DumpLine): ColumnsByKind {
     );
   }
   if (!isObject(columns)) throw new WrongDump("line 1: `columns` is missing");
-  const named = Object.entries(columns).map(([kind, names]) => {
+  const known = Object.entries(columns).map(([kind, names]) => {
     if (!isKind(kind)) throw unknownPart(`lines of the kind ${kind}`);
     if (!Array.isArray(names)) throw new WrongDump(`line 1: columns.${kind} is not a list`);
     const dumped = dumpedColumns(kind);
@@ -150,18 +151,8 @@ function columnsIn({ value }: DumpLine): ColumnsByKind {
     if (unknown !== undefined) throw unknownPart(`the column ${String(unknown)} of ${kind}`);
     return [kind, names.map(String)] as const;
   });
-  return { ...NO_COLUMNS, ...Object.fromEntries(named) };
+  return Object.fromEntries(known);
 }
-
-/** Kinds that an older version did not have. */
-const NO_COLUMNS: ColumnsByKind = {
-  session: [],
-  message: [],
-  event: [],
-  imported: [],
-  token_key: [],
-  import: [],
-};
 
 function unknownPart(what: string): WrongDump {
   return new WrongDump(
@@ -275,7 +266,7 @@ class SessionGroup {
     lines: readonly DumpLine[],
     sessionId: string,
   ): Promise<string | undefined> {
-    const names = this.#columns[kind];
+    const names = this.#columns[kind] ?? [];
     const key = sql.join(ROW_KEYS[kind].map(ofRow), sql`, `);
     const equal = ROW_KEYS[kind].map((name) => sql.raw(`t."${name}" = r."${name}"`));
     const [row] = await this.#checked(
@@ -313,7 +304,7 @@ class SessionGroup {
 
   /** Resolves with the number of stored rows. */
   async #insert(kind: DumpedKind, lines: readonly DumpLine[], sessionId?: string): Promise<number> {
-    const names = this.#columns[kind];
+    const names = this.#columns[kind] ?? [];
     const ofSession = sessionId === undefined ? [] : [sql`session_id`];
     const into = sql.join([...ofSession, ...names.map(columnNamed)], sql`, `);
     const values = sql.join(
@@ -334,7 +325,7 @@ class SessionGroup {
       [line],
       sql`
       select 1 from ${rowsOf("session", [line])} join sessions s on s.id = ${id}
-      where not ${isDistinct("s", this.#columns.session)}`,
+      where not ${isDistinct("s", this.#columns.session ?? [])}`,
     );
     return found.length > 0;
   }
