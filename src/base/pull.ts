@@ -107,14 +107,21 @@ export function only<T>(value: T): readonly T[] {
   return [value];
 }
 
-/** The values that `make` makes of each value of the source. */
+/**
+ * The values that `make` makes of each value of the source. They end without an error where `onError`
+ * returns for an error of the source.
+ */
 export async function* flatMap<T, U>(
-  source: AsyncIterable<T>,
+  source: AsyncIterable<T> | (() => Promise<AsyncIterable<T>>),
   make: (value: T) => Iterable<U>,
+  onError?: (error: unknown) => void,
 ): AsyncGenerator<U, void, undefined> {
   const pull = new Pull(source, make);
   try {
     while (pull.hasNext() || (await pull.read())) yield pull.take();
+  } catch (error) {
+    if (onError === undefined) throw error;
+    onError(error);
   } finally {
     await pull.close();
   }

@@ -6,17 +6,15 @@ import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { flatMap } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
-import type { AguiRun } from "../handlers/agui-run.ts";
 import type { AguiFrame } from "../conversation/event-writer.ts";
 import type { AguiInputs } from "./agui-input.ts";
-import { answer, PROBLEMS } from "./answers.ts";
+import { answer, PROBLEMS, type RouteParts } from "./answers.ts";
 import { flagParameter, seqParameter, sessionParams, textMember } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { streamContextOf } from "./plumbing/call-context.ts";
 import { type EventStreamOptions, sendEventStream } from "./sse.ts";
 
-export interface AguiRouteParts extends EventStreamOptions {
-  readonly runAgent: AguiRun;
+export interface AguiRouteParts extends RouteParts {
   readonly inputs: AguiInputs;
 }
 

@@ -12,11 +12,12 @@ import { EVENT_TYPE_FORM, EVENT_TYPES } from "../contract/checks.ts";
 import { timestampOf } from "../contract/times.ts";
 import { NO_QUERY, sessionParams, textMember } from "./parameters.ts";
 import { PROBLEM_TYPE } from "./plumbing/problem.ts";
-import type { ServedMethods } from "../handlers/authorised.ts";
+import type { EventStreamOptions } from "./sse.ts";
+import type { ServedMethods, ServedReads } from "../handlers/authorised.ts";
 
-/** The handlers that the routes of a file call. */
-export interface RouteParts<M extends keyof ServedMethods> {
-  readonly handlers: Pick<ServedMethods, M>;
+/** What the routes call, and what their streams of events need. */
+export interface RouteParts extends ServedReads, EventStreamOptions {
+  readonly handlers: ServedMethods;
 }
 
 export const JSON_TYPE = "application/json";

@@ -9,6 +9,7 @@ import {
   jsonArray,
   jsonObject,
   PROBLEMS,
+  type RouteParts,
   sendJson,
   seqNumber,
   timeText,
@@ -17,12 +18,11 @@ import {
 import { countParameter, seqParameter, sessionParams } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
-import type { ServedReads } from "../handlers/authorised.ts";
 
 /** Each run takes a read of two payloads, of up to 3 MiB. */
 const LIMIT = { fallback: 100, max: 100 };
 
-export function runRoutes(app: App, { runs }: Pick<ServedReads, "runs">): void {
+export function runRoutes(app: App, { runs }: RouteParts): void {
   app.get("/sessions/:id/runs", { schema: RUNS }, async (request, reply) => {
     const { after_seq: afterSeq = 0n, limit: runsMax } = request.query;
     const asked = { sessionId: request.params.id, afterSeq, runsMax };
@@ -107,10 +107,7 @@ const READABLE = {
 } as const;
 
 /** The conversation as an AG-UI client would show it, as data or as readable text. */
-export function transcriptRoutes(
-  app: App,
-  { transcripts }: Pick<ServedReads, "transcripts">,
-): void {
+export function transcriptRoutes(app: App, { transcripts }: RouteParts): void {
   app.get("/sessions/:id/transcript", { schema: TRANSCRIPT }, async (request, reply) => {
     const { id } = request.params;
     const { up_to_seq: upToSeq, format } = request.query;

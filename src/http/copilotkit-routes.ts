@@ -15,22 +15,17 @@ import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { isObject } from "@session-ledger/agui/json";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
-import { only, Pull } from "../base/pull.ts";
+import { flatMap, only } from "../base/pull.ts";
 import type { AguiRun, AguiRunRequest } from "../handlers/agui-run.ts";
-import type { CancelHandlers } from "../handlers/turns/cancel-run.ts";
-import type { AguiFrame, AguiFrames } from "../conversation/event-writer.ts";
+import type { AguiFrames } from "../conversation/event-writer.ts";
 import type { CallContext } from "../contract/context.ts";
 import { type AguiRouteParts, INPUT_ERROR, runAgentInput, sendAguiStream } from "./agui-routes.ts";
-import { answer, PROBLEMS, sendJson } from "./answers.ts";
+import { answer, PROBLEMS, type RouteParts, sendJson } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
 import { refusalOfIssues } from "./plumbing/problem.ts";
 import { NO_QUERY, SESSION_ID, textMember } from "./parameters.ts";
 import { checkSessionId } from "../contract/checks.ts";
-
-export interface CopilotKitRouteParts extends AguiRouteParts {
-  readonly handlers: Pick<CancelHandlers, "stopRun">;
-}
 
 const AGENT = {
   name: "default",
@@ -68,7 +63,7 @@ const connectInput = z.object(
 
 type ConnectInput = z.infer<typeof connectInput>;
 
-export function copilotKitRoutes(app: App, parts: CopilotKitRouteParts): void {
+export function copilotKitRoutes(app: App, parts: AguiRouteParts): void {
   app.get("/copilotkit/info", { schema: INFORM }, (_request, reply) => sendJson(reply, INFO));
   app.post("/copilotkit/agent/:agent/connect", { schema: CONNECT }, (request, reply) =>
     serve(parts, reply, { input: request.body, does: "connect" }),
@@ -109,7 +104,7 @@ interface AgentCall {
 }
 
 function serve(
-  { runAgent, inputs, ...stream }: CopilotKitRouteParts,
+  { runAgent, inputs, ...stream }: AguiRouteParts,
   reply: FastifyReply,
   { input, does, path }: AgentCall,
 ): Promise<void> {
@@ -147,7 +142,7 @@ interface Stop {
  * means the open one. The answer is that of CopilotKit's own runtime.
  */
 async function stop(
-  { handlers }: Pick<CopilotKitRouteParts, "handlers">,
+  { handlers }: RouteParts,
   reply: FastifyReply,
   { thread: sessionId, field, named, path }: Stop,
 ): Promise<FastifyReply> {
@@ -174,22 +169,16 @@ function refuseThread(sessionId: string, field: string): void {
   throw invalidArgument([{ field, description: wrong.description.replace(wrong.field, field) }]);
 }
 
-async function* framesOf(
-  runAgent: AguiRun,
-  asked: AguiRunRequest,
-  context: CallContext,
-): AguiFrames {
-  let frames: Pull<AguiFrame, AguiFrame> | undefined;
-  try {
-    // A caller without the right is refused here.
-    frames = new Pull(runAgent(asked, context), only);
-    while (frames.hasNext() || (await frames.read())) yield frames.take();
-  } catch (error) {
-    const isMissing = error instanceof ServiceError && error.reason === "SESSION_NOT_FOUND";
-    if (!isMissing || !asked.isReadOnly) throw error;
-  } finally {
-    await frames?.close();
-  }
+function framesOf(runAgent: AguiRun, asked: AguiRunRequest, context: CallContext): AguiFrames {
+  // A caller without the right is refused by the call itself.
+  return flatMap(
+    async () => runAgent(asked, context),
+    only,
+    (error) => {
+      const isMissing = error instanceof ServiceError && error.reason === "SESSION_NOT_FOUND";
+      if (!isMissing || !asked.isReadOnly) throw error;
+    },
+  );
 }
 
 /** The member `body` of an envelope. */

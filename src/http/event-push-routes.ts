@@ -6,7 +6,7 @@
 import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
 import { z } from "zod";
-import { type EventListHandlers, LIST_EVENTS_MAX } from "../handlers/push-list.ts";
+import { LIST_EVENTS_MAX } from "../handlers/push-list.ts";
 import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
 import { utf8Of } from "@session-ledger/base/utf8";
 import { elementTexts } from "../contract/checks.ts";
@@ -16,6 +16,7 @@ import {
   jsonObject,
   ofSession,
   PROBLEMS,
+  type RouteParts,
   sendJson,
   seqNumber,
 } from "./answers.ts";
@@ -26,11 +27,6 @@ import { callContextOf } from "./plumbing/call-context.ts";
 import { checkCharset, parse, readText, receive } from "./plumbing/json-body.ts";
 import { withNames } from "../contract/checks.ts";
 import { fieldRefusal } from "./plumbing/problem.ts";
-
-export interface EventPushParts {
-  readonly handlers: EventListHandlers;
-  readonly requestBytesMax: number;
-}
 
 const LINES_TYPE = "application/x-ndjson";
 
@@ -45,7 +41,11 @@ class EventsBody {
   }
 }
 
-export function eventPushRoutes(app: App, { handlers, requestBytesMax }: EventPushParts): void {
+export function eventPushRoutes(
+  app: App,
+  { handlers }: RouteParts,
+  { requestBytesMax }: { readonly requestBytesMax: number },
+): void {
   // A separate plugin, because no other route gets such bodies.
   void app.register((own: App, _options, done) => {
     parseEvents(own, requestBytesMax);

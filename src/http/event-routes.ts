@@ -23,9 +23,9 @@ import {
   type SessionMessage,
   WatchSessionMessagesRequestSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
-import type { EventHistory, HistoryHandlers } from "../handlers/pages.ts";
+import type { EventHistory } from "../handlers/pages.ts";
 import { ServiceError } from "@session-ledger/base/errors";
-import { flatMap, only, Pull } from "../base/pull.ts";
+import { flatMap, only } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import {
   answer,
@@ -43,6 +43,7 @@ import {
 import {
   countParameter,
   flagParameter,
+  inCamelCase,
   listParameter,
   seqHeader,
   seqParameter,
@@ -53,12 +54,7 @@ import {
 import type { App } from "./plumbing/app.ts";
 import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
 import { withNames } from "../contract/checks.ts";
-import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
-
-export type EventRouteParts = EventStreamOptions &
-  RouteParts<
-    keyof HistoryHandlers | "watchSessionMessages" | "watchSessionEvents" | "listSessionEvents"
-  >;
+import { sendEventStream, type SseFrame } from "./sse.ts";
 
 export interface LiveQuery {
   readonly after_seq?: bigint | undefined;
@@ -87,7 +83,7 @@ export const liveParameters = {
 
 const LAST_EVENT_ID = "Last-Event-ID";
 
-export function eventRoutes(app: App, parts: EventRouteParts): void {
+export function eventRoutes(app: App, parts: RouteParts): void {
   app.get("/sessions/:id/events", { schema: EVENTS }, (request, reply) =>
     followEvents(parts, { request, reply, sessionId: request.params.id, query: request.query }),
   );
@@ -95,14 +91,10 @@ export function eventRoutes(app: App, parts: EventRouteParts): void {
     const { query } = request;
     const { start_time: startMicros, end_time: endMicros } = query;
     const asked = create(ListSessionEventsRequestSchema, {
+      ...inCamelCase(query),
       sessionId: request.params.id,
-      afterSeq: query.after_seq ?? 0n,
-      beforeSeq: query.before_seq ?? 0n,
-      descending: query.descending,
       pageSize: query.limit,
-      eventTypes: [...query.event_type],
-      runId: query.run_id,
-      expand: query.expand,
+      eventTypes: query.event_type,
     });
     const history = await parts.handlers.readEventHistory(
       { page: asked, span: { startMicros, endMicros }, recorded: query.recorded },
@@ -143,7 +135,7 @@ interface EventsQuery extends LiveQuery {
   readonly fragments: boolean;
 }
 
-export function followMessages(parts: EventRouteParts, following: Following): Promise<void> {
+export function followMessages(parts: RouteParts, following: Following): Promise<void> {
   const { request, reply, sessionId, query } = following;
   const cursor = cursorOf(request, query);
   const context = streamContextOf(request);
@@ -162,10 +154,7 @@ export function followMessages(parts: EventRouteParts, following: Following): Pr
   return sendEventStream(reply, context, cursor.naming(frames), parts);
 }
 
-async function followEvents(
-  parts: EventRouteParts,
-  following: Following<EventsQuery>,
-): Promise<void> {
+async function followEvents(parts: RouteParts, following: Following<EventsQuery>): Promise<void> {
   const { request, reply, sessionId, query } = following;
   const { expand, fragments } = query;
   const cursor = cursorOf(request, query);
@@ -193,7 +182,7 @@ async function followEvents(
 
 /** The number that "now" means; 0 for a session that does not exist. */
 async function headOf(
-  { handlers }: EventRouteParts,
+  { handlers }: RouteParts,
   sessionId: string,
   context: CallContext,
 ): Promise<bigint> {
@@ -258,16 +247,11 @@ function cursorOf(request: FastifyRequest, query: LiveQuery): Cursor {
   return { seq: seqHeader(LAST_EVENT_ID, header), naming: namingTheHeader };
 }
 
-async function* namingTheHeader(frames: AsyncGenerator<SseFrame>): AsyncGenerator<SseFrame> {
-  const pull = new Pull(frames, only);
-  try {
-    while (pull.hasNext() || (await pull.read())) yield pull.take();
-  } catch (error) {
+function namingTheHeader(frames: AsyncGenerator<SseFrame>): AsyncGenerator<SseFrame> {
+  return flatMap(frames, only, (error) => {
     if (!(error instanceof ServiceError) || error.reason !== "CURSOR_BEYOND_HEAD") throw error;
     throw withNames(error, (text) => text.replace("after_seq", LAST_EVENT_ID));
-  } finally {
-    await pull.close();
-  }
+  });
 }
 
 /** Older clients expect these fields of a list. Each list starts at its cursor, so `page` is 1. */

@@ -13,22 +13,15 @@ import { serverBusy, UNREAD_LIMIT_MS } from "../base/budget.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { flatMap } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
-import type { ExportHandlers } from "../handlers/export.ts";
 import { HISTORY_FORMATS } from "@session-ledger/history/to-history";
 import { TimeSlice } from "../contract/time-slice.ts";
-import type { Log } from "../observability/log.ts";
 import { acceptsGzip } from "./plumbing/request-checks.ts";
-import { answer, messageItem, PROBLEMS } from "./answers.ts";
+import { answer, messageItem, PROBLEMS, type RouteParts } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 import { vary } from "./plumbing/cors.ts";
 import { limitUnread } from "./plumbing/listener.ts";
 import { sessionParams } from "./parameters.ts";
-
-export interface ExportParts {
-  readonly exports: ExportHandlers;
-  readonly log: Log;
-}
 
 type ExportStream = "events" | "messages";
 
@@ -41,7 +34,7 @@ const HISTORY_BYTES = EXPORT_BYTES + 8 * 1024 * 1024;
 /** Lines are sent together: a transfer chunk for each line would cost more than the line. */
 const CHUNK_CHARS = 64 * 1024;
 
-export function exportRoutes(app: App, { exports, log }: ExportParts): void {
+export function exportRoutes(app: App, { exports, log }: RouteParts): void {
   const linesOf = {
     events: (id, context) => flatMap(exports.exportEvents(id, context), eventLines),
     messages: (id, context) =>

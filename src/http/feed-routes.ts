@@ -13,7 +13,6 @@ import {
   WatchMessagesRequestSchema,
 } from "@session-ledger/proto/ambient/v1/feed_pb";
 import { flatMap } from "../base/pull.ts";
-import { timestampOf } from "../contract/times.ts";
 import {
   answer,
   eventItem,
@@ -24,14 +23,18 @@ import {
   type RouteParts,
 } from "./answers.ts";
 import { stateName } from "./event-routes.ts";
-import { flagParameter, listParameter, textParameter, timeParameter } from "./parameters.ts";
+import {
+  flagParameter,
+  inCamelCase,
+  listParameter,
+  textParameter,
+  timestampParameter,
+} from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { streamContextOf } from "./plumbing/call-context.ts";
-import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
+import { sendEventStream, type SseFrame } from "./sse.ts";
 
-type FeedRouteParts = EventStreamOptions & RouteParts<"watchEvents" | "watchMessages">;
-
-export function feedRoutes(app: App, parts: FeedRouteParts): void {
+export function feedRoutes(app: App, parts: RouteParts): void {
   app.get("/events", { schema: EVENTS }, (request, reply) => {
     const context = streamContextOf(request);
     const asked = create(WatchEventsRequestSchema, requestOf(request, request.query));
@@ -52,26 +55,13 @@ export function feedRoutes(app: App, parts: FeedRouteParts): void {
   });
 }
 
-interface FeedQuery {
-  readonly cursor: string;
-  readonly start_time?: bigint | undefined;
-  readonly project_id: string;
-  readonly event_type: readonly string[];
-  readonly snapshot_only: boolean;
-}
-
-function requestOf(request: FastifyRequest, query: FeedQuery) {
-  const { start_time: micros } = query;
+function requestOf(request: FastifyRequest, query: z.output<typeof EVENTS.querystring>) {
+  const { event_type: eventTypes, ...rest } = query;
+  const given = { ...inCamelCase(rest), eventTypes };
   const header = request.headers["last-event-id"];
-  const isHeader = typeof header === "string" && header !== "";
-  return {
-    cursor: isHeader ? header : query.cursor,
-    // A returning client repeats the whole URL, also the time at which its first request began.
-    ...(micros === undefined || isHeader ? {} : { startTime: timestampOf(micros) }),
-    projectId: query.project_id,
-    eventTypes: [...query.event_type],
-    snapshotOnly: query.snapshot_only,
-  };
+  if (typeof header !== "string" || header === "") return given;
+  // A returning client repeats the whole URL, also the time at which its first request began.
+  return { ...given, cursor: header, startTime: undefined };
 }
 
 function framesOf<M extends FeedEvent | FeedMessage>(
@@ -94,7 +84,7 @@ const headers = z.looseObject({
 
 const parameters = {
   cursor: textParameter("Continue after this cursor. Last-Event-ID wins over it."),
-  start_time: timeParameter("Without a cursor: begin with what was recorded at this time."),
+  start_time: timestampParameter("Without a cursor: begin with what was recorded at this time."),
   project_id: textParameter("Only sessions of this project."),
   snapshot_only: flagParameter("End with the rows that are committed at the time of the call."),
 };

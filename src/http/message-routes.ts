@@ -1,14 +1,12 @@
 /** The conversation: read as an array, or as a stream on request, and written to. */
 import { isUtf8 } from "node:buffer";
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { z } from "zod";
 import {
   ListSessionMessagesRequestSchema,
   PushSessionMessageRequestSchema,
-  type SenderSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { invalidArgument } from "@session-ledger/base/errors";
-import { timestampOf } from "../contract/times.ts";
 import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { wantsEventStream } from "./plumbing/request-checks.ts";
 import {
@@ -28,24 +26,18 @@ import {
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 import { vary } from "./plumbing/cors.ts";
-import {
-  type EventRouteParts,
-  followMessages,
-  liveHeaders,
-  liveParameters,
-} from "./event-routes.ts";
+import { followMessages, liveHeaders, liveParameters } from "./event-routes.ts";
 import {
   flagParameter,
+  inCamelCase,
   keyHeader,
   NO_QUERY,
   optionalCountParameter,
   sessionParams,
   textMember,
-  timeParameter,
+  timestampParameter,
 } from "./parameters.ts";
 import { GiveFeedbackRequestSchema } from "@session-ledger/proto/ambient/v1/conversation_pb";
-
-type MessageRouteParts = EventRouteParts & RouteParts<"pushSessionMessage">;
 
 /** The meaning of an empty event_type: a person writes from a browser. */
 const DEFAULT_TYPE = "user";
@@ -58,7 +50,7 @@ const NO_RECORDED = {
 };
 const NO_LIMIT = { field: "limit", description: "limit must not be given for a stream" };
 
-export function messageRoutes(app: App, parts: MessageRouteParts): void {
+export function messageRoutes(app: App, parts: RouteParts): void {
   const { handlers } = parts;
   app.get("/sessions/:id/messages", { schema: LIST }, async (request, reply) => {
     const { id: sessionId } = request.params;
@@ -90,21 +82,14 @@ export function messageRoutes(app: App, parts: MessageRouteParts): void {
       eventType: eventType === "" ? DEFAULT_TYPE : eventType,
       payload,
       idempotencyKey: keyOf(request.headers["idempotency-key"]),
-      ...(sentAt === undefined ? {} : { sentAt: timestampOf(sentAt) }),
-      ...(sender === undefined ? {} : { sender: senderOf(sender) }),
+      sentAt,
+      sender: sender && inCamelCase(sender),
     });
     const message = await handlers.pushSessionMessage(asked, callContextOf(request));
     // A retry gets the first answer, also 201: its caller must not handle another case.
     const isReplayed = message.deduplicated;
     return sendJson(reply, messageItem(message), { status: 201, isReplayed });
   });
-}
-
-function senderOf(sender: z.infer<typeof senderSchema>): MessageInitShape<typeof SenderSchema> {
-  const { display_name: displayName, is_bot: isBot, channel_id: channelId, ...rest } = sender;
-  const { thread_id: threadId, id, name, channel } = rest;
-  const given = { id, name, displayName, isBot, channel, channelId, threadId };
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
 }
 
 /** Node reads headers as Latin-1; the key is UTF-8, so it equals the same key over gRPC. */
@@ -143,7 +128,7 @@ const PUSH = {
         .default("")
         .meta({ description: "`user` when empty.", enum: ["", ...MESSAGE_TYPES] }),
       payload: textMember().meta({ description: "Any text." }),
-      sent_at: timeParameter("When the sender sent it; kept and given back."),
+      sent_at: timestampParameter("When the sender sent it; kept and given back."),
       sender: senderSchema
         .optional()
         .meta({ description: "The author, as another system names it." }),
@@ -159,15 +144,12 @@ const PUSH = {
   },
 };
 
-export function feedbackRoutes(app: App, { handlers }: RouteParts<"giveFeedback">): void {
+export function feedbackRoutes(app: App, { handlers }: RouteParts): void {
   app.post("/sessions/:id/messages/:message/feedback", { schema: GIVE }, async (request, reply) => {
     const { id: sessionId, message: messageId } = request.params;
-    const { kind, comment, trace_id: traceId } = request.body;
-    const asked = { sessionId, messageId, kind, comment, traceId };
-    const event = await handlers.giveFeedback(
-      create(GiveFeedbackRequestSchema, asked),
-      callContextOf(request),
-    );
+    const given = { sessionId, messageId, ...inCamelCase(request.body) };
+    const asked = create(GiveFeedbackRequestSchema, given);
+    const event = await handlers.giveFeedback(asked, callContextOf(request));
     return sendJson(reply, eventItem(event), { status: 201, isReplayed: event.deduplicated });
   });
 }

@@ -6,6 +6,7 @@ import { z } from "zod";
 import { invalidArgument } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX, SESSION_ID_PATTERN } from "@session-ledger/base/ids";
 import { INT64_MAX } from "../contract/checks.ts";
+import { timestampOf } from "../contract/times.ts";
 
 const DIGITS = /^\d{1,19}$/;
 /** RFC 3339, section 5.6: a zone is required. Digits finer than a microsecond are cut off. */
@@ -96,6 +97,13 @@ export function timeParameter(description: string) {
     .meta({ description, type: "string", format: "date-time" });
 }
 
+/** The same, as the contract has it. */
+export function timestampParameter(description: string) {
+  return timeParameter(description).transform((micros) =>
+    micros === undefined ? undefined : timestampOf(micros),
+  );
+}
+
 export function listParameter(description: string, item: z.ZodType<string> = z.string()) {
   return z
     .preprocess((value) => (typeof value === "string" ? [value] : value), z.array(item))
@@ -125,6 +133,23 @@ export function textMember() {
 /** Read by the routes: the framework would name it in lower case in errors. */
 export function keyHeader(description: string) {
   return z.object({ "idempotency-key": z.string().optional().meta({ description }) });
+}
+
+type Camel<S> = S extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S;
+
+/** The given values by the names of the contract's fields in code: `project_id` as `projectId`. */
+export function inCamelCase<T extends object>(
+  given: T,
+): { [K in keyof T as Camel<K>]: Exclude<T[K], undefined> };
+export function inCamelCase(given: object): object {
+  return Object.fromEntries(
+    Object.entries(given)
+      .filter(([, value]) => value !== undefined)
+      .map(([name, value]) => [
+        name.replaceAll(/_./g, (part) => part.slice(1).toUpperCase()),
+        value,
+      ]),
+  );
 }
 
 const TIME_WANTED = "a time like 2026-01-31T12:00:00.000001Z, in the years 1 to 9999";

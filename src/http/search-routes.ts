@@ -7,7 +7,6 @@ import {
   SearchTextsRequestSchema,
   type SearchTextsResponse,
 } from "@session-ledger/proto/ambient/v1/search_pb";
-import { timestampOf } from "../contract/times.ts";
 import {
   answer,
   jsonArray,
@@ -19,31 +18,24 @@ import {
   timeText,
   type RouteParts,
 } from "./answers.ts";
-import { countParameter, labelsParameter, textParameter, timeParameter } from "./parameters.ts";
+import {
+  countParameter,
+  labelsParameter,
+  textParameter,
+  timestampParameter,
+} from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 import { naming } from "./plumbing/problem.ts";
 
-export function searchRoutes(app: App, { handlers }: RouteParts<"searchTexts">): void {
+export function searchRoutes(app: App, { handlers }: RouteParts): void {
   app.get("/search", { schema: SEARCH }, async (request, reply) => {
-    const { q: query, project: projectId, session: sessionId, role, ...asked } = request.query;
-    const { agent: agentId, labels } = request.query;
-    const { type: eventType, after, before, order, limit: pageSize, cursor: pageToken } = asked;
-    const sent = create(SearchTextsRequestSchema, {
-      query,
-      projectId,
-      agentId,
-      labels,
-      sessionId,
-      role,
-      eventType,
-      pageSize,
-      pageToken,
-      orderBy: order === "best" ? SearchOrder.BEST : SearchOrder.UNSPECIFIED,
-      ...(after === undefined ? {} : { after: timestampOf(after) }),
-      ...(before === undefined ? {} : { before: timestampOf(before) }),
-    });
-    const page = await naming(PARAMETERS, handlers.searchTexts(sent, callContextOf(request)));
+    const { q: query, project: projectId, session: sessionId, agent: agentId } = request.query;
+    const { type: eventType, order, limit: pageSize, cursor: pageToken, ...rest } = request.query;
+    const names = { query, projectId, sessionId, agentId, eventType, pageSize, pageToken };
+    const orderBy = order === "best" ? SearchOrder.BEST : SearchOrder.UNSPECIFIED;
+    const asked = create(SearchTextsRequestSchema, { ...rest, ...names, orderBy });
+    const page = await naming(PARAMETERS, handlers.searchTexts(asked, callContextOf(request)));
     return sendJson(reply, pageJson(page));
   });
 }
@@ -120,8 +112,8 @@ const SEARCH = {
       "Only this role: user, assistant, reasoning, system, developer, tool, error, other.",
     ),
     type: textParameter("Only texts whose first row has this event type."),
-    after: timeParameter("Only texts that began at or after this time."),
-    before: timeParameter("Only texts that began before this time."),
+    after: timestampParameter("Only texts that began at or after this time."),
+    before: timestampParameter("Only texts that began before this time."),
     order: z.enum(["newest", "best"], { error: "must be newest or best" }).default("newest").meta({
       description:
         "best: the best match first, of all matches, or of those among the newest 10,000 texts if more than 2,000 texts match.",

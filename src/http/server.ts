@@ -14,7 +14,7 @@ import { isDoneWithin } from "@session-ledger/base/timers";
 import type { Unit } from "../base/unit.ts";
 import type { LoggedCalls, RecordDeps } from "../observability/call-records.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import type { ListenerParts } from "../transport/listen.ts";
+import { close, type ListenerParts } from "../transport/listen.ts";
 import type { Budget } from "../base/budget.ts";
 import { createAdmission } from "./plumbing/admission.ts";
 import { AguiInputs } from "./agui-input.ts";
@@ -144,16 +144,18 @@ export class FastifyServer implements Unit {
   async #end(): Promise<void> {
     await this.#started?.catch(() => undefined);
     clearInterval(this.#tokenCheck);
-    const connectionsClosed = this.#listener.close();
+    const { server } = this.#listener;
+    // Takes no new connection and closes idle ones; resolves when all are closed.
+    const connectionsClosed = close(server);
     const answered = this.#openRequests.close();
     if (!(await isDoneWithin(this.#options.stopLimitMs, answered))) {
       const requests = this.#openRequests.count;
       this.#parts.log.warn({ requests }, "requests cut at the stop limit");
     }
-    this.#listener.closeIdle();
+    server.closeIdleConnections();
     // The remaining connections have no answer in progress, or one that was cut off above.
     await isDoneWithin(LAST_BYTES_LIMIT_MS, connectionsClosed);
-    this.#listener.cut();
+    server.closeAllConnections();
     await Promise.all([connectionsClosed, answered]);
     await this.#app.close();
   }
@@ -161,34 +163,33 @@ export class FastifyServer implements Unit {
 
 /** Every route, and the document that describes them. */
 export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): void {
-  const streams = { ...parts, heartbeatMs: options.heartbeatMs, unsent: new UnsentFrames() };
-  const { requestBytesMax } = options;
+  const routes = { ...parts, heartbeatMs: options.heartbeatMs, unsent: new UnsentFrames() };
   const openApi = openApiRoutes(app);
   if (options.inspector) void app.register(inspectorRoutes);
   void app.register((root: App, _options, done) => {
     const inputs = new AguiInputs();
     inputs.serve(root);
     openApi(root);
-    aguiRoutes(root, { ...streams, inputs });
-    copilotKitRoutes(root, { ...streams, inputs, handlers: parts.handlers });
+    aguiRoutes(root, { ...routes, inputs });
+    copilotKitRoutes(root, { ...routes, inputs });
     done();
   });
   void app.register(
     (api: App, _options, done) => {
       callerRoutes(api, options);
-      sessionRoutes(api, streams);
-      holdRoutes(api, parts);
-      forkRoutes(api, parts);
-      runRoutes(api, parts);
-      transcriptRoutes(api, parts);
-      messageRoutes(api, streams);
-      turnRoutes(api, parts);
-      feedbackRoutes(api, parts);
-      eventRoutes(api, streams);
-      eventPushRoutes(api, { ...parts, requestBytesMax });
-      exportRoutes(api, parts);
-      feedRoutes(api, streams);
-      searchRoutes(api, parts);
+      sessionRoutes(api, routes);
+      holdRoutes(api, routes);
+      forkRoutes(api, routes);
+      runRoutes(api, routes);
+      transcriptRoutes(api, routes);
+      messageRoutes(api, routes);
+      turnRoutes(api, routes);
+      feedbackRoutes(api, routes);
+      eventRoutes(api, routes);
+      eventPushRoutes(api, routes, options);
+      exportRoutes(api, routes);
+      feedRoutes(api, routes);
+      searchRoutes(api, routes);
       done();
     },
     { prefix: API_PREFIX },

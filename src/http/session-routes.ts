@@ -1,14 +1,18 @@
 /** The sessions, in protobuf's own JSON mapping. */
-import { create, toJson } from "@bufbuild/protobuf";
+import { create, type DescField, type DescMessage, ScalarType, toJson } from "@bufbuild/protobuf";
+import { FeatureSet_FieldPresence, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { EventTypeSchema, WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   CreateSessionRequestSchema,
   DeleteSessionRequestSchema,
   GetSessionRequestSchema,
-  type ListSessionsRequest,
   ListSessionsRequestSchema,
   ListSessionsResponseSchema,
+  QuestionSchema,
+  RunFailureSchema,
+  SessionFactsSchema,
   SessionOrder,
   SessionState,
   SessionSchema,
@@ -24,7 +28,6 @@ import {
 import { invalidArgument } from "@session-ledger/base/errors";
 import { flatMap } from "../base/pull.ts";
 import { STATE_NAMES, STATES } from "../contract/session-states.ts";
-import { timestampOf } from "../contract/times.ts";
 import {
   answer,
   answerOrStream,
@@ -37,6 +40,7 @@ import {
 import { stateName, stateParameter } from "./event-routes.ts";
 import {
   flagParameter,
+  inCamelCase,
   labelsParameter,
   NO_QUERY,
   optionalCountParameter,
@@ -44,7 +48,7 @@ import {
   keyHeader,
   textMember,
   textParameter,
-  timeParameter,
+  timestampParameter,
   seqParameter,
 } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
@@ -52,119 +56,76 @@ import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
 import { vary } from "./plumbing/cors.ts";
 import { naming } from "./plumbing/problem.ts";
 import { wantsEventStream } from "./plumbing/request-checks.ts";
-import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
+import { sendEventStream, type SseFrame } from "./sse.ts";
 import { keyOf } from "./message-routes.ts";
-
-type SessionRouteParts = EventStreamOptions &
-  RouteParts<
-    | "createSession"
-    | "listSessions"
-    | "watchSessions"
-    | "getSession"
-    | "updateSession"
-    | "updateSessionStatus"
-    | "deleteSession"
-  >;
 
 /** A field that every session has is present even when it is empty. */
 const EMITTED = { alwaysEmitImplicit: true } as const;
 
-function sessionJson(session: Session): string {
-  return JSON.stringify(toJson(SessionSchema, session, EMITTED));
+function send(reply: FastifyReply, session: Session, status = 200): FastifyReply {
+  return sendJson(reply, JSON.stringify(toJson(SessionSchema, session, EMITTED)), { status });
+}
+
+function sendNew(reply: FastifyReply, session: Session): FastifyReply {
+  return send(reply.header("location", session.metadata?.href), session, 201);
 }
 
 const PAGE_MAX = 10_000;
 const SIZE = { fallback: 100, max: 1_000 };
 
-/** The JSON of protobuf has numbers of 64 bits as text. */
-const int64Text = z.string().meta({ format: "int64" });
-
-const sessionSchema = z
-  .strictObject({
-    metadata: z.strictObject({
-      id: z.string(),
-      createdAt: timeText,
-      updatedAt: timeText,
-      kind: z.literal("Session"),
-      href: z.string(),
-    }),
-    name: z.string(),
-    prompt: z.string().optional(),
-    createdByUserId: z.string().optional(),
-    llmModel: z.string().optional(),
-    parentSessionId: z.string().optional(),
-    labels: z.string().optional(),
-    annotations: z.string().optional(),
-    capabilities: z.string().optional(),
-    projectId: z.string().optional(),
-    phase: z.string().optional(),
-    startTime: timeText.optional(),
-    completionTime: timeText.optional(),
-    agentId: z.string().optional(),
-    lastActivityAt: timeText.optional(),
-    messageSeq: int64Text,
-    eventSeq: int64Text,
-    rows: int64Text,
-    payloadBytes: int64Text,
-    openRunId: z.string().optional(),
-    turnSeq: int64Text,
-    waiting: int64Text,
-    hold: z.string().optional().meta({ description: "Why nothing of it is erased." }),
-    state: z.enum(STATE_NAMES.map((name) => `SESSION_STATE_${name.toUpperCase()}`)).meta({
-      description: "Where it stands: the first of these that holds.",
-    }),
-    stateSince: timeText
-      .optional()
-      .meta({ description: "Since when; not of an open run, and not before the first one." }),
-    questions: z
-      .array(
-        z.strictObject({
-          id: z.string(),
-          runId: z.string(),
-          seq: int64Text,
-          message: z.string(),
-          reason: z.string(),
-          toolName: z.string(),
-          toolArguments: z.string(),
-          interrupt: z.string().meta({ description: "The interrupt of AG-UI, as JSON text." }),
-        }),
-      )
-      .meta({
-        description:
-          "What its agent asks a person; only in a list with `state=waiting_for_person`. `POST /agui/sessions/{id}` takes the answers.",
+/** What each session has, and the words and bounds that the contract itself does not give. */
+const sessionSchema = messageSchema(SessionSchema, {
+  metadata: z.strictObject({
+    id: z.string(),
+    createdAt: timeText,
+    updatedAt: timeText,
+    kind: z.literal("Session"),
+    href: z.string(),
+  }),
+  hold: z.string().optional().meta({ description: "Why nothing of it is erased." }),
+  state: z.enum(STATE_NAMES.map((name) => `SESSION_STATE_${name.toUpperCase()}`)).meta({
+    description: "Where it stands: the first of these that holds.",
+  }),
+  stateSince: timeText
+    .optional()
+    .meta({ description: "Since when; not of an open run, and not before the first one." }),
+  questions: z
+    .array(
+      messageSchema(QuestionSchema, {
+        interrupt: z.string().meta({ description: "The interrupt of AG-UI, as JSON text." }),
       }),
-    facts: z
-      .strictObject({
-        lastText: z.string(),
-        lastRole: z.string(),
-        runs: z.int(),
-        duration: z.string().optional(),
-        inputTokens: int64Text,
-        outputTokens: int64Text,
-        models: z.array(z.string()),
-        toolCalls: z.int(),
-        failedToolCalls: z.int(),
-        tools: z.array(z.string()),
-      })
-      .optional()
-      .meta({ description: "Of its newest 1,000 runs, some seconds late; only with `facts`." }),
-    failure: z
-      .strictObject({
-        runId: z.string(),
-        seq: int64Text,
-        message: z.string(),
-        code: z.string(),
-        at: timeText,
-      })
-      .optional()
-      .meta({ description: "How its last ended run failed; only in a list with `failures`." }),
-    forkedAtSeq: int64Text.optional(),
-    forkedAtMessageSeq: int64Text.optional(),
-    forks: z
-      .array(z.string())
-      .meta({ description: "Its newest 100 forks; not in lists and streams." }),
-  })
-  .meta({ id: "Session" });
+    )
+    .meta({
+      description:
+        "What its agent asks a person; only in a list with `state=waiting_for_person`. `POST /agui/sessions/{id}` takes the answers.",
+    }),
+  facts: messageSchema(SessionFactsSchema)
+    .optional()
+    .meta({ description: "Of its newest 1,000 runs, some seconds late; only with `facts`." }),
+  failure: messageSchema(RunFailureSchema, { at: timeText })
+    .optional()
+    .meta({ description: "How its last ended run failed; only in a list with `failures`." }),
+  forks: z
+    .array(z.string())
+    .meta({ description: "Its newest 100 forks; not in lists and streams." }),
+}).meta({ id: "Session" });
+
+/** A message in protobuf's JSON; `own` are schemas of fields, by their names in JSON. */
+function messageSchema({ fields }: DescMessage, own: Readonly<Record<string, z.ZodType>> = {}) {
+  const members = fields.map((field) => [field.jsonName, own[field.jsonName] ?? schemaOf(field)]);
+  return z.strictObject(Object.fromEntries(members));
+}
+
+/** Numbers of 64 bits are text in protobuf's JSON, and so are times and durations. */
+function schemaOf(field: DescField): z.ZodType {
+  const text = z.string();
+  if (field.fieldKind === "list") return z.array(text);
+  if (field.fieldKind === "message")
+    return (field.message.typeName === TimestampSchema.typeName ? timeText : text).optional();
+  if (field.scalar === ScalarType.INT32) return z.int();
+  const schema = field.scalar === ScalarType.INT64 ? text.meta({ format: "int64" }) : text;
+  return field.presence === FeatureSet_FieldPresence.EXPLICIT ? schema.optional() : schema;
+}
 
 const sessionsSchema = z.strictObject({
   items: z.array(sessionSchema),
@@ -177,7 +138,7 @@ const sessionsSchema = z.strictObject({
   nextPageToken: z.string().meta({ description: "For the next page; empty on the last page." }),
 });
 
-export function sessionRoutes(app: App, parts: SessionRouteParts): void {
+export function sessionRoutes(app: App, parts: RouteParts): void {
   const { handlers } = parts;
   app.get("/sessions", { schema: LIST }, async (request, reply) => {
     vary(reply, "Accept");
@@ -188,41 +149,28 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
       await sendEventStream(reply, context, framesOf(events, request.query.state_frames), parts);
       return reply;
     }
-    const asked = listRequestOf(request.query);
+    const asked = create(ListSessionsRequestSchema, inCamelCase(request.query));
     const listed = await handlers.listSessions(asked, callContextOf(request));
     return sendJson(reply, JSON.stringify(toJson(ListSessionsResponseSchema, listed, EMITTED)));
   });
   app.post("/sessions", { schema: CREATE }, async (request, reply) => {
     const asked = create(CreateSessionRequestSchema, request.body);
-    const session = await naming(JSON_NAMES, handlers.createSession(asked, callContextOf(request)));
-    void reply.header("location", session.metadata?.href);
-    return sendJson(reply, sessionJson(session), { status: 201 });
+    const made = naming(JSON_NAMES, handlers.createSession(asked, callContextOf(request)));
+    return sendNew(reply, await made);
   });
   app.get("/sessions/:id", { schema: GET }, async (request, reply) => {
     const asked = create(GetSessionRequestSchema, request.params);
-    const session = await handlers.getSession(asked, callContextOf(request));
-    return sendJson(reply, sessionJson(session));
+    return send(reply, await handlers.getSession(asked, callContextOf(request)));
   });
   app.patch("/sessions/:id", { schema: UPDATE }, async (request, reply) => {
     const asked = create(UpdateSessionRequestSchema, { ...request.body, id: request.params.id });
-    const session = await handlers.updateSession(asked, callContextOf(request));
-    return sendJson(reply, sessionJson(session));
+    return send(reply, await handlers.updateSession(asked, callContextOf(request)));
   });
   app.patch("/sessions/:id/status", { schema: REPORT }, async (request, reply) => {
-    const { startTime, completionTime, capabilities: able, ...body } = request.body;
-    const capabilities = typeof able === "object" ? JSON.stringify(able) : able;
-    const asked = create(UpdateSessionStatusRequestSchema, {
-      ...body,
-      id: request.params.id,
-      ...(startTime !== undefined && { startTime: timestampOf(startTime) }),
-      ...(completionTime !== undefined && { completionTime: timestampOf(completionTime) }),
-      ...(capabilities !== undefined && { capabilities }),
-    });
-    const session = await naming(
-      JSON_NAMES,
-      handlers.updateSessionStatus(asked, callContextOf(request)),
-    );
-    return sendJson(reply, sessionJson(session));
+    const given = { ...request.body, id: request.params.id };
+    const asked = create(UpdateSessionStatusRequestSchema, given);
+    const updated = handlers.updateSessionStatus(asked, callContextOf(request));
+    return send(reply, await naming(JSON_NAMES, updated));
   });
   app.delete("/sessions/:id", { schema: DELETE }, async (request, reply) => {
     const asked = create(DeleteSessionRequestSchema, request.params);
@@ -232,25 +180,6 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
 }
 
 type ListQuery = z.output<typeof LIST.querystring>;
-
-function listRequestOf(query: ListQuery): ListSessionsRequest {
-  const { page = 0, size = 0, page_token: pageToken, order_by: orderBy, ...wanted } = query;
-  const { project_id: projectId, parent_session_id: parentSessionId, ...others } = wanted;
-  const { agent_id: agentId, active_after: after, active_before: before, ...rest } = others;
-  const { state_frames: _, ...filters } = rest;
-  return create(ListSessionsRequestSchema, {
-    ...filters,
-    page,
-    size,
-    pageToken,
-    orderBy,
-    projectId,
-    parentSessionId,
-    agentId,
-    ...(after !== undefined && { activeAfter: timestampOf(after) }),
-    ...(before !== undefined && { activeBefore: timestampOf(before) }),
-  });
-}
 
 /** A stream has no pages, no order, and fewer filters. */
 function watchRequestOf(query: ListQuery): WatchSessionsRequest {
@@ -330,10 +259,10 @@ const LIST = {
           "Only sessions that stand there. With waiting_for_person each has its `questions`.",
       }),
     agent_id: textParameter("Only sessions of this agent; not for a stream."),
-    active_after: timeParameter(
+    active_after: timestampParameter(
       "Only sessions whose newest row is from this time or later; not for a stream.",
     ),
-    active_before: timeParameter(
+    active_before: timestampParameter(
       "Only sessions whose newest row is from before this time; not for a stream.",
     ),
     facts: flagParameter("Also `facts` of each session; not for a stream."),
@@ -433,10 +362,11 @@ const REPORT = {
         description: "Pending, Creating, Running, Stopping, Stopped, Completed or Failed.",
       }),
       agentId: textMember().optional().meta({ description: "The agent, at most 1,024 bytes." }),
-      startTime: timeParameter("When the run of the agent began."),
-      completionTime: timeParameter("When the run ended."),
+      startTime: timestampParameter("When the run of the agent began."),
+      completionTime: timestampParameter("When the run ended."),
       capabilities: z
         .union([z.string(), z.looseObject({})], { error: "must be an object or a text" })
+        .transform((able) => (typeof able === "object" ? JSON.stringify(able) : able))
         .optional()
         .meta({
           description:
@@ -456,16 +386,14 @@ const DELETE = {
   response: { 204: z.undefined().meta({ description: "Deleted." }), ...PROBLEMS },
 };
 
-export function holdRoutes(app: App, { handlers }: RouteParts<"holdSession">): void {
+export function holdRoutes(app: App, { handlers }: RouteParts): void {
   app.put("/sessions/:id/hold", { schema: HOLD }, async (request, reply) => {
     const asked = create(HoldSessionRequestSchema, { ...request.params, ...request.body });
-    const session = await handlers.holdSession(asked, callContextOf(request));
-    return sendJson(reply, sessionJson(session));
+    return send(reply, await handlers.holdSession(asked, callContextOf(request)));
   });
   app.delete("/sessions/:id/hold", { schema: RELEASE }, async (request, reply) => {
     const asked = create(HoldSessionRequestSchema, { ...request.params, release: true });
-    const session = await handlers.holdSession(asked, callContextOf(request));
-    return sendJson(reply, sessionJson(session));
+    return send(reply, await handlers.holdSession(asked, callContextOf(request)));
   });
 }
 
@@ -491,18 +419,13 @@ const RELEASE = {
 
 const FORK_NAMES = { new_id: "newId", at_seq: "atSeq", at_message_seq: "atMessageSeq" };
 
-export function forkRoutes(app: App, { handlers }: RouteParts<"forkSession">): void {
+export function forkRoutes(app: App, { handlers }: RouteParts): void {
   app.post("/sessions/:id/fork", { schema: FORK }, async (request, reply) => {
-    const { newId = "", atSeq = 0n, atMessageSeq = 0n } = request.body;
     const idempotencyKey = keyOf(request.headers["idempotency-key"]);
-    const asked = { sessionId: request.params.id, newId, idempotencyKey, atSeq, atMessageSeq };
-    const forked = handlers.forkSession(
-      create(ForkSessionRequestSchema, asked),
-      callContextOf(request),
-    );
-    const session = await naming(FORK_NAMES, forked);
-    void reply.header("location", session.metadata?.href);
-    return sendJson(reply, sessionJson(session), { status: 201 });
+    const given = { ...inCamelCase(request.body), sessionId: request.params.id, idempotencyKey };
+    const asked = create(ForkSessionRequestSchema, given);
+    const forked = naming(FORK_NAMES, handlers.forkSession(asked, callContextOf(request)));
+    return sendNew(reply, await forked);
   });
 }
 

@@ -20,22 +20,17 @@ import {
   seqNumber,
   type RouteParts,
 } from "./answers.ts";
-import { NO_QUERY, seqParameter, sessionParams, textMember } from "./parameters.ts";
+import { inCamelCase, NO_QUERY, seqParameter, sessionParams, textMember } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 
-export function turnRoutes(app: App, { handlers }: RouteParts<"cancelRun" | "claimTurn">): void {
+export function turnRoutes(app: App, { handlers }: RouteParts): void {
   app.post("/sessions/:id/turns", { schema: CLAIM }, async (request, reply) => {
-    const { run_started: runStarted, wait, ...body } = request.body;
+    const { run_started: started, ...body } = request.body;
     const asked = create(ClaimTurnRequestSchema, {
       sessionId: request.params.id,
-      runStarted: JSON.stringify(runStarted),
-      wait,
-      producerEpoch: body.producer_epoch,
-      upToSeq: body.up_to_seq,
-      messagesMax: body.messages_max,
-      envelopeTokens: body.envelope_tokens,
-      redeliver: body.redeliver,
+      runStarted: JSON.stringify(started),
+      ...inCamelCase(body),
     });
     const turn = await handlers.claimTurn(asked, callContextOf(request));
     const isReplayed = turn.runStarted?.deduplicated ?? false;

@@ -6,6 +6,7 @@ import type { ExportHandlers } from "../../src/handlers/export.ts";
 import { TimeSlice } from "../../src/contract/time-slice.ts";
 import { createApp } from "../../src/http/plumbing/app.ts";
 import { exportRoutes } from "../../src/http/export-routes.ts";
+import { UnsentFrames } from "../../src/http/sse.ts";
 import { OpenRequests } from "../../src/http/plumbing/open-requests.ts";
 import { RequestRecords } from "../../src/http/plumbing/request-records.ts";
 import { HTTP_OPTIONS, httpParts, OPEN } from "../support/http-fixture.ts";
@@ -54,7 +55,7 @@ test("an export lets other work run while its reader keeps up", async () => {
     },
     HTTP_OPTIONS,
   );
-  exportRoutes(app, parts);
+  exportRoutes(app, { ...parts, heartbeatMs: 60_000, unsent: new UnsentFrames() });
   await app.ready();
   count();
   const answer = await app.inject({ url: "/sessions/s/export" });

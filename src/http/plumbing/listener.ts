@@ -13,7 +13,6 @@ import { createServer as createTlsServer } from "node:https";
 import { Socket } from "node:net";
 import { codeOf, type ServiceError } from "@session-ledger/base/errors";
 import {
-  close,
   countConnections,
   listen,
   type ListenerParts,
@@ -38,7 +37,7 @@ export interface HttpListenerParts extends ListenerParts {
 }
 
 export class HttpListener {
-  readonly #server: Server;
+  readonly server: Server;
   /** The current or last answer of each connection. */
   readonly #answers = new WeakMap<Socket, ServerResponse>();
   readonly #unanswered = new WeakMap<Socket, number>();
@@ -47,39 +46,25 @@ export class HttpListener {
 
   constructor(parts: HttpListenerParts, options: HttpListenerOptions) {
     this.#parts = parts;
-    this.#server = newServer(parts.tls, options, (request, response) => {
+    this.server = newServer(parts.tls, options, (request, response) => {
       this.#answers.set(request.socket, response);
       if (this.#canAccept(request.socket, response)) this.#handle?.(request, response);
     });
-    countConnections(this.#server, "http", parts.metrics);
-    this.#server.maxConnections = options.connectionsMax;
-    this.#server.on("checkExpectation", (_request, response) => this.#refuseExpectation(response));
+    countConnections(this.server, "http", parts.metrics);
+    this.server.maxConnections = options.connectionsMax;
+    this.server.on("checkExpectation", (_request, response) => this.#refuseExpectation(response));
   }
 
   /** In the form the framework wants; the framework makes the handler. */
   serving(handle: RequestListener): Server {
     this.#handle = handle;
-    return this.#server;
+    return this.server;
   }
 
   /** Resolves with the bound address. */
   listen(options: { readonly address: string; readonly isShared: boolean }): Promise<string> {
-    serveTls(this.#server, "http", this.#parts);
-    return listen(this.#server, { ...options, what: SERVERS.http });
-  }
-
-  /** Takes no new connection and closes idle ones; resolves when all are closed. */
-  close(): Promise<void> {
-    return close(this.#server);
-  }
-
-  /** Closes connections that became idle since `close`. */
-  closeIdle(): void {
-    this.#server.closeIdleConnections();
-  }
-
-  cut(): void {
-    this.#server.closeAllConnections();
+    serveTls(this.server, "http", this.#parts);
+    return listen(this.server, { ...options, what: SERVERS.http });
   }
 
   /** Node emits every request in a packet at once, even a thousand, without waiting for answers. */
