@@ -107,6 +107,19 @@ export async function connected<T>(
   }
 }
 
+/** The items of all pages; `pageAt` gets the token of a page. */
+export async function* allPages<P extends { readonly nextPageToken: string }, R>(
+  pageAt: (pageToken: string) => Promise<P>,
+  itemsOf: (page: P) => readonly R[],
+): AsyncGenerator<R, void, undefined> {
+  let pageToken = "";
+  do {
+    const page = await pageAt(pageToken);
+    yield* itemsOf(page);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== "");
+}
+
 /** A restarting service also closes connections; other failures need a person. */
 function mayRepeat(failure: RpcFailure): boolean {
   if (!failure.mayPass) return false;

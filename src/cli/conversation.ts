@@ -13,7 +13,7 @@ import { transcriptMarkdown, transcriptText } from "@session-ledger/agui/transcr
 import { ledger } from "@session-ledger/runner/internal/client";
 import { countArgument, seqArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
-import { callsService, type Connection } from "./connection.ts";
+import { allPages, callsService, type Connection } from "./connection.ts";
 import { type CliIo, printLine, visible } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
@@ -76,19 +76,15 @@ function addRuns(program: Command, io: CliIo): void {
 
 async function runs(connection: Connection, sessionId: string, flags: OutputFlags): Promise<void> {
   const forms = { json: (run: Run) => toJsonString(RunSchema, run), columns: RUN_COLUMNS };
-  await printRecords(allRuns(connection, sessionId), forms, { flags, io: connection.io });
+  await printRecords(runsOf(connection, sessionId), forms, { flags, io: connection.io });
 }
 
-async function* allRuns(
-  { client, retry }: Connection,
-  sessionId: string,
-): AsyncGenerator<Run, void, undefined> {
-  let pageToken = "";
-  do {
-    const page = await client.call(ledger.listRuns, { sessionId, pageToken }, retry);
-    yield* page.runs;
-    pageToken = page.nextPageToken;
-  } while (pageToken !== "");
+/** All runs of a session, in order. */
+export function runsOf({ client, retry }: Connection, sessionId: string): AsyncGenerator<Run> {
+  return allPages(
+    (pageToken) => client.call(ledger.listRuns, { sessionId, pageToken }, retry),
+    (page) => page.runs,
+  );
 }
 
 const STATUS_STYLES = new Map<RunStatus, "green" | "yellow" | "red">([

@@ -10,9 +10,9 @@ import type {
 import { z } from "zod";
 import type { Run } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import type { JsonObject } from "@session-ledger/agui/json";
-import { ledger } from "@session-ledger/runner/internal/client";
 import { RpcFailure } from "@session-ledger/runner/internal/failure";
 import type { Connection } from "./connection.ts";
+import { runsOf } from "./conversation.ts";
 import { explainCall, tell, UsageError } from "./io.ts";
 
 /** Of a tool's arguments, of its result, and of other texts of a session. */
@@ -59,17 +59,13 @@ function sentenceOf(error: unknown, { io }: Connection): string {
 
 /** The named run, or the newest. A service has runs in their order only. */
 export async function runOf(
-  { client, retry }: Connection,
+  connection: Connection,
   session: string,
   runId: string | undefined,
 ): Promise<Run> {
   let found: Run | undefined;
-  let pageToken = "";
-  do {
-    const page = await client.call(ledger.listRuns, { sessionId: session, pageToken }, retry);
-    found = page.runs.findLast((run) => runId === undefined || run.runId === runId) ?? found;
-    pageToken = page.nextPageToken;
-  } while (pageToken !== "");
+  for await (const run of runsOf(connection, session))
+    if (runId === undefined || run.runId === runId) found = run;
   if (found !== undefined) return found;
   const what = runId === undefined ? "run" : `run ${JSON.stringify(runId)}`;
   throw new UsageError(`run_id: session ${session} has no ${what}`);

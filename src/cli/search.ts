@@ -10,7 +10,7 @@ import {
 import { ledger } from "@session-ledger/runner/internal/client";
 import { countArgument, timeArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
-import { callsService, type Connection } from "./connection.ts";
+import { allPages, callsService, type Connection } from "./connection.ts";
 import type { CliIo } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
@@ -64,32 +64,29 @@ async function search(
   await printRecords(found, FORMS, { flags: asked, io: connection.io });
 }
 
-async function* allFound(
+function allFound(
   { client, retry }: Connection,
   words: readonly string[],
   flags: SearchFlags & { readonly limit: number },
-): AsyncGenerator<FoundText, void, undefined> {
+): AsyncGenerator<FoundText> {
   const { session: sessionId, project: projectId, role, type: eventType, after, before } = flags;
   // A word of the shell with a space is a phrase.
   const query = words.map((word) => (/^[^"]*\s[^"]*$/.test(word) ? `"${word}"` : word)).join(" ");
-  let pageToken = "";
-  do {
-    const request = {
-      query,
-      sessionId,
-      projectId,
-      role,
-      eventType,
-      pageToken,
-      orderBy: flags.order === "best" ? SearchOrder.BEST : SearchOrder.UNSPECIFIED,
-      pageSize: Math.min(flags.limit, PAGE_SIZE_MAX),
-      after: after && timestampFromDate(after),
-      before: before && timestampFromDate(before),
-    };
-    const page = await client.call(ledger.searchTexts, request, retry);
-    yield* page.items;
-    pageToken = page.nextPageToken;
-  } while (pageToken !== "");
+  const request = {
+    query,
+    sessionId,
+    projectId,
+    role,
+    eventType,
+    orderBy: flags.order === "best" ? SearchOrder.BEST : SearchOrder.UNSPECIFIED,
+    pageSize: Math.min(flags.limit, PAGE_SIZE_MAX),
+    after: after && timestampFromDate(after),
+    before: before && timestampFromDate(before),
+  };
+  return allPages(
+    (pageToken) => client.call(ledger.searchTexts, { ...request, pageToken }, retry),
+    (page) => page.items,
+  );
 }
 
 const COLUMNS: readonly Column<FoundText>[] = [

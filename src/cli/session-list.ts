@@ -17,7 +17,7 @@ import { sessionJson, timeText } from "@session-ledger/runner/internal/rows";
 import { reopening } from "@session-ledger/runner/internal/session-reader";
 import { countArgument, type Labels, labelOption, type TextFlags } from "./arguments.ts";
 import { COLUMNS, FIELDS, idOf, seconds, STATES } from "./columns.ts";
-import { callsService, type Connection } from "./connection.ts";
+import { allPages, callsService, type Connection } from "./connection.ts";
 import { type CliIo, unlessStopped, UsageError } from "./io.ts";
 import {
   addOutputOptions,
@@ -153,8 +153,10 @@ async function oneSession(
   sessionId: string,
   flags: SessionsFlags,
 ): Promise<void> {
-  const { order, output: _, json: __, ...listing } = flags;
-  if (Object.keys(listing).length > 0 || order !== "newest")
+  const { running, waiting, query, label, project, parent, watch, limit, order } = flags;
+  const { state, agent } = flags;
+  const listing = [running, waiting, state, agent, query, label, project, parent, watch, limit];
+  if (listing.some((flag) => flag !== undefined) || order !== "newest")
     throw new UsageError("session: expected no filter, --order, --watch or --limit with an id");
   const session = await client.call(ledger.getSession, { id: sessionId }, retry);
   await printRecord(session, { json: sessionJson, columns: FIELDS }, { flags, io });
@@ -185,17 +187,12 @@ async function sessions(connection: Connection, flags: SessionsFlags): Promise<v
 
 const PAGE_SIZE = 100;
 
-async function* allSessions(
-  { client, retry }: Connection,
-  listing: Listing,
-): AsyncGenerator<Session, void, undefined> {
-  let pageToken = "";
-  do {
-    const request = { ...listing, size: PAGE_SIZE, pageToken };
-    const page = await client.call(ledger.listSessions, request, retry);
-    yield* page.items;
-    pageToken = page.nextPageToken;
-  } while (pageToken !== "");
+function allSessions({ client, retry }: Connection, listing: Listing): AsyncGenerator<Session> {
+  const request = { ...listing, size: PAGE_SIZE };
+  return allPages(
+    (pageToken) => client.call(ledger.listSessions, { ...request, pageToken }, retry),
+    (page) => page.items,
+  );
 }
 
 /** The sessions as they are, then their changes. They are listed again where changes may be missing. */
