@@ -77,21 +77,13 @@ const DIGEST_HEX = 32;
 /**
  * One key per line, made from that line and all lines before it. So the same input, also with
  * additional lines, is recognised up to its earlier end, and two inputs that only share a line do
- * not share its key.
+ * not share its key. With a prefix, a key is the prefix and the line's number, for any content.
  */
-export class LineKeys {
-  readonly #prefix: string | undefined;
-  readonly #seen = createHash("sha256");
-
-  /** With a prefix, a key is the prefix and the line's number, for any content. */
-  constructor(prefix: string | undefined) {
-    this.#prefix = prefix;
-  }
-
-  next({ number, bytes }: Line): string {
-    if (this.#prefix !== undefined) return `${this.#prefix}:${number}`;
-    this.#seen.update(bytes ?? "").update("\n");
-    const digest = this.#seen.copy().digest("hex").slice(0, DIGEST_HEX);
-    return `cli:${number}:${digest}`;
-  }
+export function lineKeys(prefix: string | undefined): (line: Line) => string {
+  const seen = createHash("sha256");
+  return ({ number, bytes }) => {
+    if (prefix !== undefined) return `${prefix}:${number}`;
+    seen.update(bytes ?? "").update("\n");
+    return `cli:${number}:${seen.copy().digest("hex").slice(0, DIGEST_HEX)}`;
+  };
 }

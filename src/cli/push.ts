@@ -3,7 +3,7 @@
  * session. Two ways:
  *
  *   keys     one call a line, one after the other. Every line has an idempotency key, so an
- *            interrupted command can be run again unchanged (LineKeys). Concurrent calls would be
+ *            interrupted command can be run again unchanged (lineKeys). Concurrent calls would be
  *            faster and could not keep the order: HTTP/2 gives concurrent calls no order, and a
  *            repeated call would come after its successors.
  *   stream   a push stream, which is many times faster. It fences other writers, and a further
@@ -23,7 +23,7 @@ import {
 } from "./arguments.ts";
 import { addConnectionOptions, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, EXIT, type ExitCode, explain, UsageError } from "./io.ts";
-import { type InputForm, FORMS, LineKeys, rowLine } from "./push-lines.ts";
+import { type InputForm, FORMS, lineKeys, rowLine } from "./push-lines.ts";
 import {
   type RowToPush,
   keyed,
@@ -138,9 +138,9 @@ export async function* rowsOf(
   input: Readable,
   { as, keyPrefix, fromLine = 1 }: Pick<PushFlags, "as" | "keyPrefix" | "fromLine">,
 ): AsyncGenerator<RowToPush, void, undefined> {
-  const keys = new LineKeys(keyPrefix);
+  const keyOf = lineKeys(keyPrefix);
   for await (const line of readLines(input, { bytesMax: LINE_BYTES_MAX })) {
-    const key = keys.next(line);
+    const key = keyOf(line);
     if (line.number < fromLine) continue;
     yield { line: line.number, endByte: line.endByte, read: rowLine(line, as), key };
   }

@@ -62,10 +62,21 @@ function addSay(program: Command, io: CliIo, finish: Finish): void {
   callsService(
     command,
     io,
-    async (connection, sessionId: string, text: string, flags: SayFlags) => {
+    async (
+      { client, retry },
+      sessionId: string,
+      text: string,
+      flags: TextFlags<"senderId" | "senderName" | "key">,
+    ) => {
       const payload = text === "-" ? await textOf(io) : text;
-      if (payload === undefined) finish(EXIT.interrupted);
-      else await say(connection, { sessionId, payload }, flags);
+      if (payload === undefined) return finish(EXIT.interrupted);
+      if (payload === "") throw new UsageError("text: expected a message that is not empty");
+      const { senderId: id = "", senderName: displayName = "", key } = flags;
+      const sender = id === "" && displayName === "" ? undefined : { id, displayName };
+      const message = { sessionId, eventType: "user", payload, sender };
+      const request = { ...message, idempotencyKey: key ?? randomUUID() };
+      const row = await client.call(ledger.pushSessionMessage, request, retry);
+      await printLine(io, flags.json === true ? rowJson(row) : String(row.seq));
     },
   );
 }
@@ -150,22 +161,6 @@ async function fork(
   const request = { sessionId, ...named, atSeq, atMessageSeq };
   const session = await client.call(ledger.forkSession, request, retry);
   await printLine(io, flags.json === true ? sessionJson(session) : (session.metadata?.id ?? ""));
-}
-
-type SayFlags = TextFlags<"senderId" | "senderName" | "key">;
-
-async function say(
-  { client, retry, io }: Connection,
-  { sessionId, payload }: { readonly sessionId: string; readonly payload: string },
-  flags: SayFlags,
-): Promise<void> {
-  if (payload === "") throw new UsageError("text: expected a message that is not empty");
-  const { senderId: id = "", senderName: displayName = "", key: idempotencyKey } = flags;
-  const sender = id === "" && displayName === "" ? undefined : { id, displayName };
-  const message = { sessionId, eventType: "user", payload, sender };
-  const request = { ...message, idempotencyKey: idempotencyKey ?? randomUUID() };
-  const row = await client.call(ledger.pushSessionMessage, request, retry);
-  await printLine(io, flags.json === true ? rowJson(row) : String(row.seq));
 }
 
 async function feedback(

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { rowLine, LineKeys } from "../../src/cli/push-lines.ts";
+import { lineKeys, rowLine } from "../../src/cli/push-lines.ts";
 import type { Line } from "@session-ledger/runner/internal/lines";
 
 function lineOf(text: string | Uint8Array, number = 2): Line {
@@ -96,8 +96,8 @@ describe("a line of messages", () => {
 
 describe("the keys of an input", () => {
   function keysOf(texts: readonly string[], prefix?: string): readonly string[] {
-    const keys = new LineKeys(prefix);
-    return texts.map((text, index) => keys.next(lineOf(text, index + 1)));
+    const keyOf = lineKeys(prefix);
+    return texts.map((text, index) => keyOf(lineOf(text, index + 1)));
   }
 
   test("are the same when the input is sent again, also when it has grown", () => {
@@ -119,6 +119,6 @@ describe("the keys of an input", () => {
 
   test("fit into the 128 bytes of the contract", () => {
     const number = Number.MAX_SAFE_INTEGER;
-    expect(new LineKeys(undefined).next(lineOf("x", number)).length).toBeLessThanOrEqual(128);
+    expect(lineKeys(undefined)(lineOf("x", number)).length).toBeLessThanOrEqual(128);
   });
 });
