@@ -63,9 +63,8 @@ interface ExportFlags extends ConnectionFlags, TargetFlags {
 
 async function exportSession(sessionId: string, flags: ExportFlags, io: CliIo): Promise<ExitCode> {
   const target = await openTarget(flags, io);
-  const request = { sessionId, stream: flags.stream, format: flags.format };
   try {
-    return await connected(io, flags, (connection) => run(request, { connection, target, io }));
+    return await connected(io, flags, (connection) => run(connection, sessionId, flags, target));
   } catch (error) {
     // The signal ends the pause between attempts and the call in progress.
     if (io.signal.aborted) return EXIT.interrupted;
@@ -75,27 +74,16 @@ async function exportSession(sessionId: string, flags: ExportFlags, io: CliIo): 
   }
 }
 
-interface ExportRun {
-  readonly connection: Connection;
-  readonly target: Target;
-  readonly io: CliIo;
-}
-
 /** A seq need not fit a number; its fraction of the whole does. */
 const PROGRESS_STEPS = 10_000n;
 const PROGRESS_FORMAT = "{bar} {percentage}% | {lines} lines | {eta_formatted} to go";
 
-interface ExportRequest {
-  readonly sessionId: string;
-  readonly stream: StreamName;
-  readonly format: HistoryFormat | undefined;
-}
-
 async function run(
-  { sessionId, stream, format }: ExportRequest,
-  { connection, target, io }: ExportRun,
+  { client, retry, io }: Connection,
+  sessionId: string,
+  { stream, format }: ExportFlags,
+  target: Target,
 ): Promise<ExitCode> {
-  const { client, retry } = connection;
   const startMs = systemClock.monotonicMs();
   const head = await headSeq(client, { stream, sessionId }, retry);
   const expand = stream === "events" && format === undefined;
