@@ -42,20 +42,11 @@ export interface BackupSize {
   readonly bytes: number;
 }
 
-export interface BackupWriter {
-  /** All files but the log and the control file, while the server writes. */
-  readonly copyData: () => Promise<void>;
-  /** The last of the data, as in pg_basebackup. */
-  readonly copyControl: () => Promise<void>;
-  readonly copyLog: (end: {
-    readonly label: string;
-    readonly firstSegment: string;
-    readonly lastSegment: string;
-  }) => Promise<void>;
-  /** The backup is on disk under its name. */
-  readonly complete: () => Promise<BackupSize>;
-  /** Removes an incomplete backup. */
-  readonly discard: () => Promise<void>;
+/** The part of the log that a copy needs. */
+interface BackupLog {
+  readonly label: string;
+  readonly firstSegment: string;
+  readonly lastSegment: string;
 }
 
 /** Directories whose content belongs to the running server. */
@@ -78,7 +69,7 @@ const LEFT_OUT =
 export async function openBackup(
   clusterDir: string,
   { directory, signal }: { readonly directory: string; readonly signal: AbortSignal },
-): Promise<BackupWriter> {
+) {
   const target = resolve(directory);
   if ((await lstat(target).catch(unlessMissing)) !== undefined)
     throw refusal(`${directory} exists already: a backup goes to a new directory`);
@@ -117,12 +108,14 @@ export async function openBackup(
   };
   await mkdir(draft, { mode: 0o700 });
   return {
+    /** All files but the log and the control file, while the server writes. */
     copyData: async () => {
       await copy("password", { mayVanish: false });
       await copyDirectory("data");
     },
+    /** The last of the data, as in pg_basebackup. */
     copyControl: () => copy(CONTROL, { mayVanish: false }),
-    copyLog: async ({ label, firstSegment, lastSegment }) => {
+    copyLog: async ({ label, firstSegment, lastSegment }: BackupLog) => {
       for (const name of await readdir(join(from, "pg_wal"))) {
         const isNeeded = /^[0-9A-F]{24}$/.test(name) && name >= firstSegment && name <= lastSegment;
         if (isNeeded || name.endsWith(".history"))
@@ -136,6 +129,7 @@ export async function openBackup(
       await writeFile(join(draft, path), label, { mode: 0o600, flush: true });
       files[path] = { bytes: Buffer.byteLength(label), sha256: hash("sha256", label, "hex") };
     },
+    /** The backup is on disk under its name. */
     complete: async () => {
       const text = `${JSON.stringify({ version: 1, directories, files }, undefined, 1)}\n`;
       await writeFile(join(draft, LIST), text, { mode: 0o600, flush: true });
@@ -144,6 +138,7 @@ export async function openBackup(
       await syncDirectory(dirname(target));
       return sizeOf(files);
     },
+    /** Removes an incomplete backup. */
     discard: () => rm(draft, { recursive: true, force: true }),
   };
 }

@@ -21,7 +21,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { type Backoff, backoffMs } from "@session-ledger/base/backoff";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { Unit } from "../base/unit.ts";
-import { type Binaries, findBinaries, programPath, usableBinaries } from "./binaries.ts";
+import { findBinaries, programPath, usableBinaries } from "./binaries.ts";
 import { connectionUrl, openCluster, pgDataOf } from "./cluster.ts";
 import {
   clearLeftover,
@@ -36,13 +36,7 @@ import {
   START_MS_MAX,
 } from "./server.ts";
 import { lockCluster } from "./lock.ts";
-import {
-  type ClusterLocation,
-  linkCluster,
-  locateCluster,
-  openDataDir,
-  SYSTEM_DIR,
-} from "./cluster-location.ts";
+import { linkCluster, locateCluster, openDataDir, SYSTEM_DIR } from "./cluster-location.ts";
 import { refusal } from "./process.ts";
 
 /** The delay before a failed start is tried again. */
@@ -144,44 +138,33 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
 
 /** The life of a run; calls `ready` with the server. Settles when all resources are released. */
 async function live(context: Context, ready: (server: Ready) => void): Promise<void> {
+  const { log, signal, fastStopMs, restarted } = context;
   const beganMs = performance.now();
   const found = await findBinaries();
-  const dataDir = await openDataDir(context.dataDir, context.signal);
+  const dataDir = await openDataDir(context.dataDir, signal);
   const location = await locateCluster(dataDir, context);
-  const lock = await lockCluster({ home: location.home, dataDir });
+  const { home, clusterDir, account } = location;
+  const lock = await lockCluster({ home, dataDir });
   try {
-    await runCluster({ ...context, dataDir, location, found, beganMs }, ready);
+    await clearLeftover(pgDataOf(location), context);
+    signal.throwIfAborted();
+    const binaries = await usableBinaries(found, { account, home, log });
+    const { password, pgData } = await openCluster(location, { binaries, signal });
+    await linkCluster(dataDir, location);
+    const postgresPath = programPath(binaries, "postgres");
+    const options = { postgresPath, pgData, account, log, fastStopMs, signal };
+    const { server, port } = await launchOnRandomPort(options);
+    const { version } = binaries;
+    const tookMs = Math.round(performance.now() - beganMs);
+    log.info(
+      { dataDir, clusterDir, port, version, pid: server.pid, tookMs },
+      "embedded_postgres_started",
+    );
+    ready({ url: connectionUrl({ password, port }), pgData });
+    await keepRunning(server, { ...options, port, restarted });
   } finally {
     await lock.release();
   }
-}
-
-async function runCluster(
-  context: Context & {
-    readonly location: ClusterLocation;
-    readonly found: Binaries;
-    readonly beganMs: number;
-  },
-  ready: (server: Ready) => void,
-): Promise<void> {
-  const { dataDir, location, log, signal, fastStopMs, restarted } = context;
-  await clearLeftover(pgDataOf(location), context);
-  signal.throwIfAborted();
-  const binaries = await usableBinaries(context.found, { ...location, log });
-  const { password, pgData } = await openCluster(location, { binaries, signal });
-  await linkCluster(dataDir, location);
-  const postgresPath = programPath(binaries, "postgres");
-  const options = { postgresPath, pgData, account: location.account, log, fastStopMs, signal };
-  const { server, port } = await launchOnRandomPort(options);
-  const { version } = binaries;
-  const tookMs = Math.round(performance.now() - context.beganMs);
-  const { clusterDir } = location;
-  log.info(
-    { dataDir, clusterDir, port, version, pid: server.pid, tookMs },
-    "embedded_postgres_started",
-  );
-  ready({ url: connectionUrl({ password, port }), pgData });
-  await keepRunning(server, { ...options, port, restarted });
 }
 
 async function launchOnRandomPort(
