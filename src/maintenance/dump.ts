@@ -41,16 +41,16 @@ export interface DumpCall {
   readonly signal: AbortSignal;
 }
 
-export interface DumpSummary {
-  readonly sessions: number;
-  readonly rows: number;
+interface Written {
+  sessions: number;
+  rows: number;
 }
 
 /** Undefined: the reader left, or the signal was aborted. */
 export async function dump(
   database: Database,
   { sessionIds: chosen, print, signal }: DumpCall,
-): Promise<DumpSummary | undefined> {
+): Promise<Readonly<Written> | undefined> {
   return inSnapshot(database, async (transaction) => {
     const written = { sessions: 0, rows: 0 };
     for await (const line of linesOf(transaction, chosen, written))
@@ -60,7 +60,6 @@ export async function dump(
 }
 
 type Lines = AsyncGenerator<string, void, undefined>;
-type Written = { -readonly [K in keyof DumpSummary]: DumpSummary[K] };
 
 async function* linesOf(
   transaction: Transaction,

@@ -22,12 +22,6 @@ import { importedRows } from "../store/schema.ts";
 import { NOW } from "../store/sessions.ts";
 import { markDeleted } from "../store/deletion.ts";
 
-/** Rows that this call deleted; an earlier, interrupted call may have deleted others. */
-export interface ErasedSession {
-  readonly messages: bigint;
-  readonly events: bigint;
-}
-
 interface EraseCall {
   /** Called when the mark is on disk: from then on no caller may get any row of the session. */
   readonly marked: () => void;
@@ -36,12 +30,15 @@ interface EraseCall {
   readonly signal: AbortSignal;
 }
 
-/** Undefined: the session does not exist, or was erased before. Rejects when it is held. */
+/**
+ * Resolves with the rows that this call deleted; an earlier, interrupted call may have deleted others.
+ * Undefined: the session does not exist, or was erased before. Rejects when it is held.
+ */
 export async function eraseSession(
   database: Database,
   sessionId: string,
   call: EraseCall,
-): Promise<ErasedSession | undefined> {
+): Promise<{ readonly messages: bigint; readonly events: bigint } | undefined> {
   const marked = await markDeleted(database, { id: sessionId, unless: sql`erased_at is not null` });
   if (marked === undefined) return undefined;
   call.marked();
@@ -193,13 +190,6 @@ interface RetainRequest {
   readonly beganMicros: bigint;
 }
 
-interface RetainedSession {
-  readonly sessionId: string;
-  readonly messages: bigint;
-  readonly events: bigint;
-  readonly bytes: bigint;
-}
-
 /**
  * Erases what is old of small sessions, in one transaction: the function ledger_retain_sessions
  * (store/migrations/retain.sql). Resolves with those that are done; the others are large, held or locked.
@@ -207,7 +197,7 @@ interface RetainedSession {
 export async function retainSessions(
   database: Database,
   { ids, cutoffMicros, beganMicros }: RetainRequest,
-): Promise<readonly RetainedSession[]> {
+) {
   const rows = await database.run(sql`
     select session_id, messages, events, bytes from ledger_retain_sessions(
       array(select json_array_elements_text(${JSON.stringify(ids)}::text::json)),

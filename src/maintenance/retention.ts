@@ -117,17 +117,7 @@ interface RetentionParts {
   readonly lookedAtRowsMax?: number;
 }
 
-export interface RetentionSummary {
-  /** Sessions that the pass looked at. */
-  readonly sessions: number;
-  /** Sessions that lost rows, or would lose rows in a dry run. */
-  readonly sessionsErased: number;
-  /** Sessions that stayed locked and are left to the next pass. */
-  readonly sessionsBusy: number;
-  readonly messages: number;
-  readonly events: number;
-  readonly payloadBytes: number;
-}
+export type RetentionSummary = Readonly<Pass["totals"]>;
 
 /** Undefined: the named session does not exist. */
 export async function retentionPass(
@@ -149,8 +139,11 @@ async function nowMicros(database: Database): Promise<bigint> {
 
 class Pass {
   readonly totals = {
+    /** Sessions that the pass looked at. */
     sessions: 0,
+    /** Sessions that lost rows, or would lose rows in a dry run. */
     sessionsErased: 0,
+    /** Sessions that stayed locked and are left to the next pass. */
     sessionsBusy: 0,
     messages: 0,
     events: 0,

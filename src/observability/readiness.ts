@@ -7,7 +7,6 @@
 import type { Clock } from "@session-ledger/base/clock";
 import { within } from "@session-ledger/base/timers";
 import { Interval } from "../base/interval.ts";
-import type { Unit } from "../base/unit.ts";
 import type { Log } from "./log.ts";
 
 const INTERVAL_MS = 2_000;
@@ -20,11 +19,6 @@ const FAILING_MS_MIN = 3_000;
 /** An instance that is out of service gets no pushes. After this time it is tried again. */
 const FAILURE_TTL_MS = 30_000;
 
-interface Readiness extends Unit {
-  /** Empty when ready, else the missing parts, with their reasons. */
-  missing(): readonly string[];
-}
-
 interface ReadinessParts {
   /** Rejects when the store could not take a push. */
   readonly probe: () => Promise<unknown>;
@@ -34,7 +28,7 @@ interface ReadinessParts {
   readonly changed: (isReady: boolean) => void;
 }
 
-export function createReadiness(parts: ReadinessParts): Readiness {
+export function createReadiness(parts: ReadinessParts) {
   const { probe, reasonOf, commits, log, changed } = parts;
   let isStopped = false;
   let wasReady = false;
@@ -55,17 +49,18 @@ export function createReadiness(parts: ReadinessParts): Readiness {
 
   const looks = new Interval(look);
   return {
-    missing() {
+    /** Empty when ready, else the missing parts, with their reasons. */
+    missing(): readonly string[] {
       if (isStopped) return ["stopping"];
       if (!isStarted) return ["starting"];
       return why === undefined ? [] : [`database: ${why}`];
     },
-    async start() {
+    async start(): Promise<void> {
       isStarted = true; // It is the last unit.
       await look();
       looks.start(INTERVAL_MS);
     },
-    async stop() {
+    async stop(): Promise<void> {
       isStopped = true;
       await looks.stop();
     },
