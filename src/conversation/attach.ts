@@ -105,8 +105,7 @@ export async function attachAgui(
   context: CallContext,
 ): Promise<AttachedWatches> {
   refuse([checkSessionId(sessionId)]);
-  const { sessionPolicy, runStaleAfterMs: staleAfterMs, runWaitMs: waitMs } = setup.options;
-  const stale = new StaleRun(setup, { staleAfterMs, waitMs });
+  const stale = new StaleRun(setup);
   const signal = AbortSignal.any([context.signal, stale.signal]);
   const cachedCut = setup.transcripts.cachedCut(sessionId);
   const { events, messages } = await setup.live
@@ -124,7 +123,7 @@ export async function attachAgui(
   const { head } = events;
   const cut = head === undefined ? NOTHING : cutOf(head);
   if (isEarlier(cut, cachedCut)) setup.transcripts.forget(sessionId);
-  if (head === undefined && sessionPolicy === "strict") {
+  if (head === undefined && setup.options.sessionPolicy === "strict") {
     leave();
     throw sessionNotFound(sessionId);
   }
@@ -159,12 +158,6 @@ const MICROS_PER_MS = 1_000n;
 /** Timers of Node have 31 bits; RUN_STALE_AFTER may be longer. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
-interface StaleLimits {
-  readonly staleAfterMs: number;
-  /** The longest wait for a run. */
-  readonly waitMs: number;
-}
-
 /**
  * Detects silence in the stream of one client: the followed run has stalled, or the session has no
  * run. One timer per stream checks the newest event and is set again for the rest, so a row costs
@@ -173,8 +166,7 @@ interface StaleLimits {
  * return later than the watch.
  */
 class StaleRun {
-  readonly #parts: { readonly clock: Clock; readonly timers: Timers };
-  readonly #limits: StaleLimits;
+  readonly #setup: AguiSetup;
   readonly #controller = new AbortController();
   /** The start of the silence. Undefined: no run is open, and none is waited for. */
   #newestMicros: bigint | undefined;
@@ -185,9 +177,8 @@ class StaleRun {
   #wasLive = false;
   #cancel: (() => void) | undefined;
 
-  constructor(parts: { readonly clock: Clock; readonly timers: Timers }, limits: StaleLimits) {
-    this.#parts = parts;
-    this.#limits = limits;
+  constructor(setup: AguiSetup) {
+    this.#setup = setup;
   }
 
   /** Aborted when the run has stalled, or did not begin in time. */
@@ -211,7 +202,7 @@ class StaleRun {
     if (this.#isWaiting) return;
     this.clear(); // The timer of the run before may be the longer one.
     this.#isWaiting = true;
-    this.#begin(this.#parts.clock.nowMicros());
+    this.#begin(this.#setup.clock.nowMicros());
   }
 
   /** No run is open, and none is waited for. */
@@ -226,7 +217,7 @@ class StaleRun {
   setState(state: LiveState): void {
     if (state === "live") {
       if (this.#wasAway && this.#newestMicros !== undefined)
-        this.#begin(this.#parts.clock.nowMicros());
+        this.#begin(this.#setup.clock.nowMicros());
       this.#wasAway = false;
       this.#wasLive = true;
     } else if (state === "degraded" || this.#wasLive) this.#wasAway = true;
@@ -239,13 +230,14 @@ class StaleRun {
   }
 
   #begin(atMicros: bigint): void {
-    const now = this.#parts.clock.nowMicros();
+    const now = this.#setup.clock.nowMicros();
     this.#newestMicros = atMicros < now ? atMicros : now;
     if (this.#cancel === undefined) this.#check();
   }
 
   get #limitMs(): number {
-    return this.#isWaiting ? this.#limits.waitMs : this.#limits.staleAfterMs;
+    const { runWaitMs, runStaleAfterMs } = this.#setup.options;
+    return this.#isWaiting ? runWaitMs : runStaleAfterMs;
   }
 
   #check(): void {
@@ -256,12 +248,12 @@ class StaleRun {
       return;
     }
     const delayMs = Math.min(leftMs > 0 ? leftMs : this.#limitMs, TIMER_MS_MAX);
-    this.#cancel = this.#parts.timers.after(delayMs, () => this.#check());
+    this.#cancel = this.#setup.timers.after(delayMs, () => this.#check());
   }
 
   #leftMs(): number {
     if (this.#newestMicros === undefined) return this.#limitMs;
-    const silentMicros = this.#parts.clock.nowMicros() - this.#newestMicros;
+    const silentMicros = this.#setup.clock.nowMicros() - this.#newestMicros;
     return this.#limitMs - Number(silentMicros / MICROS_PER_MS);
   }
 }

@@ -8,13 +8,13 @@ import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 
 /** Reasoning and activities survive a snapshot; clients themselves add the other two. */
-type ClientMessageRole = "reasoning" | "activity" | "user" | "tool";
+const ROLES = ["reasoning", "activity", "user", "tool"] as const;
 
 /** A message that a client states it has. */
 export interface ClientMessage {
   readonly id: string;
   /** Undefined: a role that no rule here needs. */
-  readonly role: ClientMessageRole | undefined;
+  readonly role: (typeof ROLES)[number] | undefined;
   readonly activityType: string | undefined;
 }
 
@@ -72,14 +72,11 @@ export function bytesOf(clientMessages: readonly ClientMessage[]): number {
 
 function clientMessageIn(message: unknown): readonly ClientMessage[] {
   if (!isObject(message)) return [];
-  const { id, role, activityType } = message;
+  const { id, activityType: type } = message;
   if (typeof id !== "string" || id.length > ID_CHARS_MAX) return [];
-  if (role === "reasoning" || role === "user" || role === "tool") {
-    return [{ id, role, activityType: undefined }];
-  }
-  const isNamed = typeof activityType === "string" && activityType.length <= ID_CHARS_MAX;
-  if (role === "activity") return [{ id, role, activityType: isNamed ? activityType : undefined }];
-  return [{ id, role: undefined, activityType: undefined }];
+  const role = ROLES.find((one) => one === message["role"]);
+  const isNamed = role === "activity" && typeof type === "string" && type.length <= ID_CHARS_MAX;
+  return [{ id, role, activityType: isNamed ? type : undefined }];
 }
 
 function charsOf({ id, activityType }: ClientMessage): number {
