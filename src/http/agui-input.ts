@@ -25,21 +25,19 @@ import { parseExact } from "@session-ledger/agui/exact-json";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { outline } from "@session-ledger/agui/spans";
 
-export interface InputLimits {
-  readonly bytesMax: number;
-  /** The count of `{`, `[` and `,` outside of strings. */
-  readonly marksMax: number;
-  /** Levels of objects and lists. */
-  readonly depthMax: number;
-}
+export type InputLimits = typeof INPUT_LIMITS;
 
-export const INPUT_LIMITS: InputLimits = {
+export const INPUT_LIMITS = {
   /**
    * Messages and state are at most a snapshot of 8 Mi characters each, and additions of the client.
    */
   bytesMax: 16 * 1024 * 1024,
-  // One mark in 17 bytes of the largest input; a message has four or more, in more than 68 bytes.
+  /**
+   * The count of `{`, `[` and `,` outside of strings: one mark in 17 bytes of the largest input; a
+   * message has four or more, in more than 68 bytes.
+   */
   marksMax: 1_000_000,
+  /** Levels of objects and lists. */
   depthMax: BODY_DEPTH_MAX,
 };
 

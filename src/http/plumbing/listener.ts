@@ -161,28 +161,28 @@ function isSocket(socket: unknown): socket is Socket {
   return typeof socket === "object" && socket !== null && "writable" in socket;
 }
 
-/** The limits of one caller before a route runs. */
-export interface HttpLimits {
-  /** Bytes of the request line and all headers. */
-  readonly headerBytesMax: number;
-  /** The time from the first byte of a request to the end of its headers … */
-  readonly headersLimitMs: number;
-  /** … and to the end of its body. An answer may take any time: these limits do not end streams. */
-  readonly requestLimitMs: number;
-  /** The time that a connection without a request stays open. */
-  readonly keepAliveMs: number;
-  /** The interval at which the two limits above are checked. */
-  readonly checkIntervalMs: number;
-}
+export type HttpLimits = typeof HTTP_LIMITS;
 
-export const HTTP_LIMITS: HttpLimits = {
-  // Node's default. Our longest path is under 1 KiB; tokens and proxies' headers need the rest.
+/** The limits of one caller before a route runs. */
+export const HTTP_LIMITS = {
+  /**
+   * Bytes of the request line and all headers: Node's default. Our longest path is under 1 KiB; tokens
+   * and proxies' headers need the rest.
+   */
   headerBytesMax: 16 * 1024,
+  /** The time from the first byte of a request to the end of its headers … */
   headersLimitMs: 10_000,
-  // 4 MiB, the default limit of a request, within this time is 70 KiB/s.
+  /**
+   * … and to the end of its body. 4 MiB, the default limit of a request, within this time is 70 KiB/s.
+   * An answer may take any time: these limits do not end streams.
+   */
   requestLimitMs: 60_000,
-  // Above the 60 s of load balancers (AWS, nginx): the side that may still send must close.
+  /**
+   * The time that a connection without a request stays open. Above the 60 s of load balancers (AWS,
+   * nginx): the side that may still send must close.
+   */
   keepAliveMs: 72_000,
+  /** The interval at which the limits of headers and requests are checked. */
   checkIntervalMs: 1_000,
 };
 
