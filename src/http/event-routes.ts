@@ -56,7 +56,7 @@ import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
 import { withNames } from "../contract/checks.ts";
 import { sendEventStream, type SseFrame } from "./sse.ts";
 
-export interface LiveQuery {
+interface LiveQuery {
   readonly after_seq?: bigint | undefined;
   readonly state_frames: boolean;
 }
@@ -84,9 +84,28 @@ export const liveParameters = {
 const LAST_EVENT_ID = "Last-Event-ID";
 
 export function eventRoutes(app: App, parts: RouteParts): void {
-  app.get("/sessions/:id/events", { schema: EVENTS }, (request, reply) =>
-    followEvents(parts, { request, reply, sessionId: request.params.id, query: request.query }),
-  );
+  app.get("/sessions/:id/events", { schema: EVENTS }, async (request, reply) => {
+    const { query } = request;
+    const { id: sessionId } = request.params;
+    const { expand, fragments } = query;
+    const cursor = cursorOf(request, query);
+    const context = streamContextOf(request);
+    const afterSeq = cursor.seq ?? (await headOf(parts, sessionId, context));
+    const asked = { sessionId, afterSeq, expand, stateFrames: true };
+    const rows = parts.handlers.watchSessionEvents(
+      create(WatchSessionEventsRequestSchema, asked),
+      context,
+    );
+    const textOf = (row: SessionEvent): string =>
+      expand ? row.payload : eventItem(row, { fragments });
+    const frames = framesOf(rows, textOf, {
+      named: query.state_frames,
+      // Without it, a client that loses the stream before its first event would skip some.
+      place: cursor.seq === undefined ? afterSeq : undefined,
+      idOf: ({ seq, eventCount }) => (expand ? seq : seq + BigInt(eventCount) - 1n),
+    });
+    await sendEventStream(reply, context, cursor.naming(frames), parts);
+  });
   app.get("/sessions/:id/events/history", { schema: HISTORY }, async (request, reply) => {
     const { query } = request;
     const { start_time: startMicros, end_time: endMicros } = query;
@@ -123,28 +142,17 @@ const EVENTS = {
   response: { 200: answer("A stream.", z.string(), "text/event-stream"), ...PROBLEMS },
 };
 
-interface Following<Q = LiveQuery> {
-  readonly request: FastifyRequest;
-  readonly reply: FastifyReply;
-  readonly sessionId: string;
-  readonly query: Q;
-}
-
-interface EventsQuery extends LiveQuery {
-  readonly expand: boolean;
-  readonly fragments: boolean;
-}
-
-export function followMessages(parts: RouteParts, following: Following): Promise<void> {
-  const { request, reply, sessionId, query } = following;
+export function followMessages(
+  parts: RouteParts,
+  reply: FastifyReply,
+  { sessionId, query }: { readonly sessionId: string; readonly query: LiveQuery },
+): Promise<void> {
+  const { request } = reply;
   const cursor = cursorOf(request, query);
   const context = streamContextOf(request);
+  const asked = { sessionId, afterSeq: cursor.seq ?? 0n, stateFrames: true };
   const rows = parts.handlers.watchSessionMessages(
-    create(WatchSessionMessagesRequestSchema, {
-      sessionId,
-      afterSeq: cursor.seq ?? 0n,
-      stateFrames: true,
-    }),
+    create(WatchSessionMessagesRequestSchema, asked),
     context,
   );
   const frames = framesOf(rows, (row) => messageItem(row), {
@@ -152,32 +160,6 @@ export function followMessages(parts: RouteParts, following: Following): Promise
     place: undefined,
   });
   return sendEventStream(reply, context, cursor.naming(frames), parts);
-}
-
-async function followEvents(parts: RouteParts, following: Following<EventsQuery>): Promise<void> {
-  const { request, reply, sessionId, query } = following;
-  const { expand, fragments } = query;
-  const cursor = cursorOf(request, query);
-  const context = streamContextOf(request);
-  const afterSeq = cursor.seq ?? (await headOf(parts, sessionId, context));
-  const rows = parts.handlers.watchSessionEvents(
-    create(WatchSessionEventsRequestSchema, {
-      sessionId,
-      afterSeq,
-      expand,
-      stateFrames: true,
-    }),
-    context,
-  );
-  const textOf = (row: SessionEvent): string =>
-    expand ? row.payload : eventItem(row, { fragments });
-  const frames = framesOf(rows, textOf, {
-    named: query.state_frames,
-    // Without it, a client that loses the stream before its first event would skip some.
-    place: cursor.seq === undefined ? afterSeq : undefined,
-    idOf: ({ seq, eventCount }) => (expand ? seq : seq + BigInt(eventCount) - 1n),
-  });
-  await sendEventStream(reply, context, cursor.naming(frames), parts);
 }
 
 /** The number that "now" means; 0 for a session that does not exist. */
@@ -234,16 +216,11 @@ export function stateName(watchState: WatchState): string {
   return WatchStateSchema.value[watchState]?.localName ?? "";
 }
 
-interface Cursor {
-  readonly seq: bigint | undefined;
-  /** Makes errors name the cursor as the caller knows it. */
-  naming(frames: AsyncGenerator<SseFrame>): AsyncGenerator<SseFrame>;
-}
-
-function cursorOf(request: FastifyRequest, query: LiveQuery): Cursor {
+/** `naming` makes errors name the cursor as the caller knows it. */
+function cursorOf(request: FastifyRequest, query: LiveQuery) {
   const header = request.headers["last-event-id"];
   if (header === undefined || header === "")
-    return { seq: query.after_seq, naming: (frames) => frames };
+    return { seq: query.after_seq, naming: (frames: AsyncGenerator<SseFrame>) => frames };
   return { seq: seqHeader(LAST_EVENT_ID, header), naming: namingTheHeader };
 }
 

@@ -7,6 +7,7 @@ import {
   PushSessionMessageRequestSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { invalidArgument } from "@session-ledger/base/errors";
+import { refuse } from "../contract/checks.ts";
 import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { wantsEventStream } from "./plumbing/request-checks.ts";
 import {
@@ -57,12 +58,8 @@ export function messageRoutes(app: App, parts: RouteParts): void {
     const { after_seq: afterSeq, limit: pageSize, recorded } = request.query;
     vary(reply, "Accept");
     if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
-      const misplaced = [
-        ...(pageSize === undefined ? [] : [NO_LIMIT]),
-        ...(recorded ? [NO_RECORDED] : []),
-      ];
-      if (misplaced.length > 0) throw invalidArgument(misplaced);
-      await followMessages(parts, { request, reply, sessionId, query: request.query });
+      refuse([pageSize === undefined ? undefined : NO_LIMIT, recorded ? NO_RECORDED : undefined]);
+      await followMessages(parts, reply, { sessionId, query: request.query });
       return reply;
     }
     const asked = { sessionId, afterSeq: afterSeq ?? 0n, pageSize: pageSize ?? LIMIT.fallback };

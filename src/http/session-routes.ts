@@ -25,7 +25,7 @@ import {
   HoldSessionRequestSchema,
   ForkSessionRequestSchema,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { invalidArgument } from "@session-ledger/base/errors";
+import { checkThat, refuse } from "../contract/checks.ts";
 import { flatMap } from "../base/pull.ts";
 import { STATE_NAMES, STATES } from "../contract/session-states.ts";
 import {
@@ -193,11 +193,7 @@ function watchRequestOf(query: ListQuery): WatchSessionsRequest {
     ...others
   } = query;
   const given = Object.entries(others).filter(([, value]) => !NOT_GIVEN.has(value));
-  if (given.length > 0) {
-    throw invalidArgument(
-      given.map(([field]) => ({ field, description: `${field} must not be given for a stream` })),
-    );
-  }
+  refuse(given.map(([field]) => checkThat(field, false, "must not be given for a stream")));
   const filters = { running, waiting, state, labels, projectId };
   return create(WatchSessionsRequestSchema, { ...filters, stateFrames: true });
 }
@@ -288,14 +284,11 @@ const LIST = {
 };
 
 /** Protobuf's JSON mapping spells fields in camelCase. */
-const JSON_NAMES = {
-  llm_model: "llmModel",
-  parent_session_id: "parentSessionId",
-  project_id: "projectId",
-  agent_id: "agentId",
-  start_time: "startTime",
-  completion_time: "completionTime",
-};
+const JSON_NAMES = Object.fromEntries(
+  [CreateSessionRequestSchema, UpdateSessionStatusRequestSchema].flatMap(({ fields }) =>
+    fields.map(({ name, jsonName }) => [name, jsonName]),
+  ),
+);
 
 /** Those that may change later. */
 const FIELDS = {

@@ -40,7 +40,7 @@ import {
   refusalOfIssues,
   statusOf,
 } from "./problem.ts";
-import { type RequestRecords, UNKNOWN_ROUTE } from "./request-records.ts";
+import { type RequestEnd, type RequestRecords, UNKNOWN_ROUTE } from "./request-records.ts";
 
 /** The type that route files get: fastify with Zod schemas. */
 export type App = FastifyInstance<
@@ -120,7 +120,7 @@ export function createApp(parts: AppParts, options: AppOptions): App {
       const error = refusalOf(cause);
       const startedMs = parts.records.startedMs();
       reply.raw.once("close", () => {
-        record(parts.records, { request, reply, startedMs, sessionId: undefined, error });
+        record(parts.records, reply, { startedMs, sessionId: undefined, error });
       });
       void reply.headers(SAFE);
       cors.answer(request.headers, reply);
@@ -159,7 +159,7 @@ function serveAll(
       served.onClose(!reply.raw.writableFinished);
       openRequests.leave(served);
       const sessionId = sessionIdOf(request);
-      record(records, { request, reply, startedMs, sessionId, error: served.refusal, served });
+      record(records, reply, { startedMs, sessionId, error: served.refusal, served });
     });
     void reply.headers(SAFE);
     cors.answer(request.headers, reply);
@@ -234,25 +234,22 @@ function sendProblem(reply: FastifyReply, error: ServiceError): void {
 
 function record(
   records: RequestRecords,
-  end: {
-    readonly request: FastifyRequest;
-    readonly reply: FastifyReply;
-    readonly startedMs: number;
-    readonly sessionId: string | undefined;
-    readonly error: ServiceError | undefined;
+  { request, raw }: FastifyReply,
+  {
+    served,
+    ...end
+  }: Pick<RequestEnd, "startedMs" | "sessionId" | "error"> & {
     readonly served?: ServedRequest;
   },
 ): void {
-  const { request, reply, served, ...rest } = end;
-  const wasLeft = !reply.raw.writableFinished;
   records.recordEnd({
-    ...rest,
+    ...end,
     method: request.method,
     route: (request.is404 ? undefined : request.routeOptions.url) ?? UNKNOWN_ROUTE,
-    status: reply.raw.headersSent ? reply.raw.statusCode : CLIENT_CLOSED_REQUEST,
+    status: raw.headersSent ? raw.statusCode : CLIENT_CLOSED_REQUEST,
     isStream: served?.isStream ?? false,
     span: served?.span,
-    wasLeft,
+    wasLeft: !raw.writableFinished,
   });
 }
 

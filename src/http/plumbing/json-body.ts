@@ -4,7 +4,7 @@ import type { FastifyRequest } from "fastify";
 import { serverBusy } from "../../base/budget.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { utf8Of } from "@session-ledger/base/utf8";
-import { checkBodyDepth, repeatedKey } from "../../contract/checks.ts";
+import { checkBodyDepth, refuse, repeatedKey } from "../../contract/checks.ts";
 import { callContextOf } from "./call-context.ts";
 import { notJsonType } from "./problem.ts";
 
@@ -24,8 +24,7 @@ export async function readBody(
 }
 
 function parseValue(text: string): unknown {
-  const tooDeep = checkBodyDepth(text);
-  if (tooDeep !== undefined) throw invalidArgument([tooDeep]);
+  refuse([checkBodyDepth(text)]);
   return JSON.parse(text);
 }
 
