@@ -58,8 +58,6 @@ export const RULES: Readonly<Record<Action, Rule>> = TABLE;
 
 export type Served =
   | Action
-  /** Answers UNIMPLEMENTED to every authenticated caller. */
-  | "unserved"
   /** `pushActionOf` returns the action once the message is known. */
   | "by message type";
 

@@ -245,7 +245,7 @@ function ofProject(
 
 function actionOf(method: string): Action {
   const served = METHOD_ACTIONS[method];
-  if (served !== undefined && served !== "unserved" && served !== "by message type") return served;
+  if (served !== undefined && served !== "by message type") return served;
   throw new Error(`the table does not say what ${method} does`);
 }
 

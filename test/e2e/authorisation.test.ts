@@ -98,7 +98,6 @@ function expected(call: Call, caller: Caller, place: Place): string {
   const served = call.of === "rpc" ? METHOD_ACTIONS[call.entry] : ROUTE_ACTIONS[call.entry];
   if (served === undefined) return "to be in the table";
   if (served === "public") return "OK";
-  if (served === "unserved") return "UNIMPLEMENTED";
   const pushed = call.messageType === "user" ? "message.push.user" : "message.push.other";
   const action: Action = served === "by message type" ? pushed : served;
   const may = (one: Action): boolean =>

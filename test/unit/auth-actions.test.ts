@@ -18,7 +18,6 @@ describe("roles", () => {
     const served = new Set([...Object.values(METHOD_ACTIONS), ...Object.values(ROUTE_ACTIONS)]);
     const byType = MESSAGE_TYPES.map(pushActionOf);
     const used = new Set<string>([...served, ...byType]);
-    used.delete("unserved");
     used.delete("public");
     used.delete("by message type");
     expect([...used].toSorted()).toEqual(ACTIONS.toSorted());

@@ -29,28 +29,21 @@ export function createAdmission({ authenticator, authorizer }: AdmissionParts): 
   return {
     expect: servedBy,
     admit(request) {
-      if (servedOf(request) === "public") return ANONYMOUS;
-      if (!authenticator.asks) return allowed(request, ANONYMOUS);
+      const { method, url = "" } = request.routeOptions;
+      const served = servedBy([method].flat()[0] ?? "", url);
+      if (served === "public") return ANONYMOUS;
+      const allowed = (principal: Principal): Principal | Promise<Principal> => {
+        const pending =
+          served === "by message type"
+            ? authorizer.authorize(principal, pushOf(principal), undefined)
+            : authorizer.authorize(principal, served, sessionIdIn(request.params));
+        return pending === undefined ? principal : pending.then(() => principal);
+      };
+      if (!authenticator.asks) return allowed(ANONYMOUS);
       const principal = authenticator.authenticate(authorizationOf(request.raw.rawHeaders));
-      return principal instanceof Promise
-        ? principal.then((made) => allowed(request, made))
-        : allowed(request, principal);
+      return principal instanceof Promise ? principal.then(allowed) : allowed(principal);
     },
   };
-
-  function allowed(request: FastifyRequest, principal: Principal): Principal | Promise<Principal> {
-    const served = servedOf(request);
-    if (served === "unserved" || served === "public") return principal;
-    const pending =
-      served === "by message type"
-        ? authorizer.authorize(principal, pushOf(principal), undefined)
-        : authorizer.authorize(principal, served, sessionIdIn(request.params));
-    return pending === undefined ? principal : pending.then(() => principal);
-  }
-}
-
-function servedOf({ routeOptions: { method, url = "" } }: FastifyRequest): Served | "public" {
-  return servedBy([method].flat()[0] ?? "", url);
 }
 
 function servedBy(method: string, url: string): Served | "public" {
