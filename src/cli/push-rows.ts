@@ -215,12 +215,6 @@ class Summary {
     if (lastSeq > this.#lastSeq) this.#lastSeq = lastSeq;
   }
 
-  /** By a stream: the events of one acknowledgement. */
-  streamed(events: number, lastSeq: bigint): void {
-    this.#pushed += events;
-    if (lastSeq > this.#lastSeq) this.#lastSeq = lastSeq;
-  }
-
   text(elapsedMs: number): string {
     const perSecond = elapsedMs > 0 ? Math.round((this.#pushed * 1_000) / elapsedMs) : 0;
     const reasons = Array.from(this.#refusedByReason, ([reason, count]) => `${reason} ${count}`);

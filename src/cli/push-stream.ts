@@ -41,17 +41,9 @@ type PushFrames = Conversation<
   typeof ledger.pushSessionEvents.output
 >;
 
-/** Resolves when all events are stored or refused; rejects with the error of the lines after that. */
-export async function pushStream(
-  lines: AsyncIterable<StreamLine>,
-  parts: LineSenderParts,
-): Promise<void> {
-  await new LineSender(parts).run(lines);
-}
-
 const UNSEEN = new RpcFailure("UNKNOWN", "at or before it, a refusal was lost with the connection");
 
-class LineSender {
+export class LineSender {
   readonly #parts: LineSenderParts;
   readonly #waiting: StreamLine[] = [];
   /** The number of the first waiting event; the events of an epoch are numbered from 1. */
@@ -70,6 +62,7 @@ class LineSender {
     this.#parts = parts;
   }
 
+  /** Resolves when all events are stored or refused; rejects with the error of the lines after that. */
   async run(lines: AsyncIterable<StreamLine>): Promise<void> {
     const reading = this.#read(lines);
     reading.catch(() => undefined);

@@ -34,7 +34,7 @@ import {
   tellRefusal,
   withInput,
 } from "./push-rows.ts";
-import { pushStream, type StreamLine } from "./push-stream.ts";
+import { LineSender, type StreamLine } from "./push-stream.ts";
 import type { Finish } from "./serve.ts";
 
 export function addPush(program: Command, io: CliIo, finish: Finish): void {
@@ -150,18 +150,19 @@ async function streamLines(input: Readable, flags: Flags, run: PushRun): Promise
   const { connection, summary, progress, io } = run;
   let settledLine = (flags.fromLine ?? 1) - 1;
   try {
-    await pushStream(eventsOf(input, flags, run), {
+    const sender = new LineSender({
       ...connection,
       sessionId: flags.session,
       epoch: proposedEpoch(systemClock),
       stopOnRefused: flags.stopOnRefused === true,
       committed: ({ number, endByte }, stored, lastSeq) => {
         settledLine = number;
-        summary.streamed(stored, lastSeq);
+        summary.stored(lastSeq, { events: stored, isNew: true });
         progress.update(endByte, { lines: number, refused: summary.refused });
       },
       refused: ({ number }, failure) => tellRefusal(number, refusalOf(failure), run),
     });
+    await sender.run(eventsOf(input, flags, run));
     return summary.refused > 0 ? EXIT.incomplete : EXIT.done;
   } catch (error) {
     const place = `lines up to ${settledLine} are done: continue with --from-line ${settledLine + 1}`;
