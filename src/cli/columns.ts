@@ -2,13 +2,14 @@
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { type Session, SessionState } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { timeText } from "@session-ledger/runner/internal/rows";
-import type { Column } from "./table.ts";
+import { type Column, column, wide } from "./table.ts";
 
 export function idOf(session: Session): string {
   return session.metadata?.id ?? "";
 }
 
 type SessionColumn = Column<Session>;
+const field = column<Session>;
 
 const CREATED = field("CREATED", ({ metadata }) => seconds(metadata?.createdAt), 20);
 const ACTIVE = field("LAST ACTIVITY", ({ lastActivityAt }) => seconds(lastActivityAt), 20);
@@ -60,7 +61,7 @@ export const COLUMNS: readonly SessionColumn[] = [
   ACTIVE,
   STATE,
   ID,
-  ...[PHASE, MESSAGES, EVENTS, WAITING, OPEN_RUN, PROJECT].map((column) => wide(column)),
+  ...[PHASE, MESSAGES, EVENTS, WAITING, OPEN_RUN, PROJECT].map((one) => wide(one)),
   NAME,
 ];
 
@@ -97,14 +98,6 @@ export const FIELDS: readonly SessionColumn[] = [
   wide(field("ANNOTATIONS", ({ annotations = "" }) => annotations)),
   wide(field("PROMPT", ({ prompt = "" }) => prompt)),
 ];
-
-function field(heading: string, text: SessionColumn["text"], width = 0): SessionColumn {
-  return { heading, width, text };
-}
-
-function wide<R>(column: Column<R>): Column<R> {
-  return { ...column, isWide: true };
-}
 
 /** RFC 3339 without the fraction: a person compares minutes. */
 export function seconds(time: Timestamp | undefined): string {

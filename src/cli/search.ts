@@ -12,7 +12,7 @@ import { countArgument, timeArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
 import { allPages, callsService, type Connection } from "./connection.ts";
 import type { CliIo } from "./io.ts";
-import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
+import { addOutputOptions, type Column, column, type OutputFlags, printRecords } from "./table.ts";
 
 export function addSearch(program: Command, io: CliIo): void {
   const command = program
@@ -101,15 +101,12 @@ const COLUMNS: readonly Column<FoundText>[] = [
   },
   { heading: "RUN", width: 36, isWide: true, text: ({ runId }) => runId },
   { heading: "TYPE", width: 20, isWide: true, text: ({ eventType }) => eventType },
-  {
-    heading: "TEXT",
-    width: 0,
-    text: ({ excerpt }) =>
-      excerpt
-        .map(({ text, isMatch }) => (isMatch ? `[${text}]` : text))
-        .join("")
-        .replaceAll(/\s+/g, " "),
-  },
+  column("TEXT", ({ excerpt }) =>
+    excerpt
+      .map(({ text, isMatch }) => (isMatch ? `[${text}]` : text))
+      .join("")
+      .replaceAll(/\s+/g, " "),
+  ),
 ];
 
 const FORMS = { json: (text: FoundText) => toJsonString(FoundTextSchema, text), columns: COLUMNS };

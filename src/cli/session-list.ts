@@ -22,9 +22,11 @@ import { type CliIo, unlessStopped, UsageError } from "./io.ts";
 import {
   addOutputOptions,
   type Column,
+  column,
   type OutputFlags,
   printRecord,
   printRecords,
+  wide,
 } from "./table.ts";
 
 const ORDERS = {
@@ -118,17 +120,8 @@ const INBOX = {
     { heading: "SESSION", width: 36, text: ({ session }) => idOf(session) },
     { heading: "REASON", width: 16, text: ({ question }) => question.reason },
     { heading: "TOOL", width: 16, text: ({ question }) => question.toolName },
-    {
-      heading: "ARGUMENTS",
-      width: 32,
-      isWide: true,
-      text: ({ question }) => question.toolArguments,
-    },
-    {
-      heading: "QUESTION",
-      width: 0,
-      text: ({ question }) => question.message.replaceAll(/\s+/g, " "),
-    },
+    wide(column("ARGUMENTS", ({ question }) => question.toolArguments, 32)),
+    column("QUESTION", ({ question }) => question.message.replaceAll(/\s+/g, " ")),
   ] satisfies readonly Column<Asked>[],
 };
 

@@ -33,6 +33,16 @@ export interface Column<R> {
   readonly style?: (record: R) => Style | undefined;
 }
 
+/** Without a width the value is not padded. */
+export function column<R>(heading: string, text: (record: R) => string, width = 0): Column<R> {
+  return { heading, width, text };
+}
+
+/** Shown only with `--output wide`. */
+export function wide<R>(shown: Column<R>): Column<R> {
+  return { ...shown, isWide: true };
+}
+
 type Style = "bold" | "green" | "yellow" | "red";
 
 export interface Forms<R> {
