@@ -3,6 +3,7 @@ import type { Command } from "commander";
 import { decodeLine, readLines } from "@session-ledger/runner/internal/lines";
 import type { Head } from "../maintenance/chains.ts";
 import type { VerifiedSession } from "../maintenance/verify.ts";
+import type { TextFlags } from "./arguments.ts";
 import { inDatabase } from "./database.ts";
 import { type CliIo, EXIT, type ExitCode, Printer, tell, UsageError, visible } from "./io.ts";
 import { openInput } from "./push-rows.ts";
@@ -21,7 +22,7 @@ export function addVerify(program: Command, io: CliIo, finish: Finish): void {
       "what `digest` has printed earlier, or - for stdin: compare with it too",
     )
     .option("--json", "each session as JSON on stdout, not only damaged ones")
-    .action(async (sessions: readonly string[], flags: VerifyFlags) =>
+    .action(async (sessions: readonly string[], flags: TextFlags<"against">) =>
       finish(await verifySessions(sessions, flags, io)),
     );
   program
@@ -32,22 +33,14 @@ export function addVerify(program: Command, io: CliIo, finish: Finish): void {
     )
     .argument("[sessions...]", "only these sessions; default: all")
     .option("--json", "each line as JSON")
-    .action(async (sessions: readonly string[], flags: DigestFlags) =>
+    .action(async (sessions: readonly string[], flags: TextFlags) =>
       finish(await printHeads(sessions, flags, io)),
     );
 }
 
-interface DigestFlags {
-  readonly json?: boolean;
-}
-
-interface VerifyFlags extends DigestFlags {
-  readonly against?: string;
-}
-
 async function verifySessions(
   sessions: readonly string[],
-  { json = false, against }: VerifyFlags,
+  { json = false, against }: TextFlags<"against">,
   io: CliIo,
 ): Promise<ExitCode> {
   const heads = against === undefined ? new Map() : await headsIn(against, io);
@@ -81,7 +74,7 @@ function linesOf(session: VerifiedSession, json: boolean): readonly string[] {
 
 async function printHeads(
   sessions: readonly string[],
-  { json = false }: DigestFlags,
+  { json = false }: TextFlags,
   io: CliIo,
 ): Promise<ExitCode> {
   const { readHeads } = await import("../maintenance/chains.ts");
