@@ -85,20 +85,6 @@ async function verifySession(
   };
 }
 
-interface Sums {
-  readonly rows: bigint;
-  /** The rows, and their bytes, that the session counts: all but feedback. */
-  readonly counted: bigint;
-  readonly bytes: bigint;
-  /** The last number of the last row, and the counter of the session. */
-  readonly last: bigint;
-  readonly head: bigint;
-  /** The first row that does not begin where the row before it ends. */
-  readonly wrong: bigint;
-  readonly expected: bigint;
-  readonly holes: bigint;
-}
-
 function problemsOf(stream: StreamName, sums: Sums): string[] {
   const { rows, last, head, wrong, expected, holes } = sums;
   const problems: string[] = [];
@@ -137,20 +123,25 @@ function names(stream: StreamName, alias: string): SQL {
   return sql.raw(SUMS.map((name) => `${alias}.${name}::text as ${stream}_${name}`).join(", "));
 }
 
-const SUMS = ["rows", "counted", "bytes", "last", "wrong", "expected", "holes"] as const;
+const SUMS = [
+  "rows",
+  // The rows, and their bytes, that the session counts: all but feedback.
+  "counted",
+  "bytes",
+  // The last number of the last row.
+  "last",
+  // The first row that does not begin where the row before it ends, and the number of such rows.
+  "wrong",
+  "expected",
+  "holes",
+] as const;
+
+/** `head` is the counter of the session. */
+type Sums = Readonly<Record<(typeof SUMS)[number] | "head", bigint>>;
 
 function sumsOf(stream: StreamName, fields: Fields | undefined): Sums {
-  const of = (name: keyof Sums): bigint => bigintOf(fields?.[`${stream}_${name}`]);
-  return {
-    rows: of("rows"),
-    counted: of("counted"),
-    bytes: of("bytes"),
-    last: of("last"),
-    head: of("head"),
-    wrong: of("wrong"),
-    expected: of("expected"),
-    holes: of("holes"),
-  };
+  const members = [...SUMS, "head"].map((name) => [name, bigintOf(fields?.[`${stream}_${name}`])]);
+  return Object.fromEntries(members);
 }
 
 const PAGE_ROWS_MAX = 500;
