@@ -20,15 +20,16 @@ const BETWEEN_MS = 15_000;
 /** How long an answer may go on after Ctrl-C. */
 const STOP_MS = 1_000;
 
-export interface TalkOptions {
+interface TalkOptions {
   readonly paceMs: number;
   readonly onProblem: (problem: string) => void;
+  readonly signal: AbortSignal;
 }
 
 /** Answers user messages in all sessions of the demo. Resolves after the signal. */
 export async function answerPeople(
   to: Ledger,
-  { paceMs, onProblem, signal }: TalkOptions & { readonly signal: AbortSignal },
+  { paceMs, onProblem, signal }: TalkOptions,
 ): Promise<void> {
   const runner = createRunner(new ScriptedAgent(paceMs), {
     ...to.settings,
@@ -50,7 +51,7 @@ export async function answerPeople(
 /** Each question once, also in the next demo, and none after a visitor's. Rejects on an abort. */
 export async function askQuestions(
   to: Ledger,
-  { signal }: { readonly signal: AbortSignal },
+  { signal }: Pick<TalkOptions, "signal">,
 ): Promise<void> {
   const { id: sessionId, name } = LIVE;
   for (const [index, payload] of QUESTIONS.entries()) {

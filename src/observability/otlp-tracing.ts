@@ -33,14 +33,14 @@ import {
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
 import { within } from "@session-ledger/base/timers";
-import type { Attributes, Elapsed, Span, Tracing, TracingDeps, OtlpOptions } from "./trace.ts";
+import type { Attributes, Elapsed, Span, Tracer, TracingDeps, OtlpOptions } from "./trace.ts";
 
 /** Ended spans in memory, including those being exported. */
 export const SPANS_WAITING_MAX = 4_096;
 /** The limit of one export with its retries, and of a stop that waits for the last spans. */
 const EXPORT_LIMIT_MS = 2_000;
 
-export class OtlpTracing implements Tracing {
+export class OtlpTracing implements Tracer {
   readonly #provider: TracerProvider;
   readonly #tracer: OtelTracer;
   #stopped: Promise<void> | undefined;
@@ -57,8 +57,6 @@ export class OtlpTracing implements Tracing {
     });
     this.#tracer = this.#provider.getTracer("session-ledger");
   }
-
-  async start(): Promise<void> {}
 
   stop(): Promise<void> {
     // Spans that are not sent by then are lost; a stop must not wait longer for a collector.

@@ -1,4 +1,5 @@
 /** Loads OpenTelemetry's SDK, through otlp-tracing.ts, when the service starts with traces on. */
+import type { OtlpTracing } from "./otlp-tracing.ts";
 import type { Attributes, Tracing, TracingDeps, OtlpOptions } from "./trace.ts";
 
 /** Spans before `start` or after `stop` are not recorded. */
@@ -6,7 +7,7 @@ export class LoadedTracing implements Tracing {
   readonly #deps: TracingDeps;
   readonly #options: OtlpOptions;
   #started: Promise<void> | undefined;
-  #loaded: Tracing | undefined;
+  #loaded: OtlpTracing | undefined;
 
   constructor(deps: TracingDeps, options: OtlpOptions) {
     this.#deps = deps;
@@ -30,6 +31,5 @@ export class LoadedTracing implements Tracing {
   async #load(): Promise<void> {
     const { OtlpTracing } = await import("./otlp-tracing.ts");
     this.#loaded = new OtlpTracing(this.#deps, this.#options);
-    await this.#loaded.start();
   }
 }
