@@ -137,7 +137,7 @@ export function newRowIn(
     payload: `{${members.map(([name, text]) => `"${name}":${text}`).join()}}`,
     ...(first?.isRepeated === true
       ? { idempotencyKey: regenerationKey(input, first, current), keyField: `${input.path}runId` }
-      : keyOf({ first, answer }, input.path, current)),
+      : keyOf(first ?? answer, input.path, current)),
   };
 }
 
@@ -177,22 +177,18 @@ function regenerationKey(
 
 /** Two pages may give the same answer: the first one counts. */
 function keyOf(
-  {
-    first,
-    answer,
-  }: Record<"first", InputMessage | undefined> & { answer: InputAnswer | undefined },
+  first: InputMessage | InputAnswer | undefined,
   path: RunInputParts["path"],
   current: Snapshot | undefined,
 ): Pick<RunInputRow, "idempotencyKey" | "keyField"> {
-  if (first !== undefined) {
+  if (first !== undefined && "isResult" in first) {
     // A page in two tabs runs its tool in both, and each gives its result an id: the first counts.
     const resultKey = `result-${hash("sha256", String(first.toolCallId), "hex")}`;
     const idempotencyKey = first.isResult ? resultKey : String(first.id);
     return { idempotencyKey, keyField: `${path}messages[${first.at}].id` };
   }
-  const asked = answer === undefined ? "on_interrupt" : String(answer.interruptId);
-  const field =
-    answer === undefined ? "forwardedProps.command" : `resume[${answer.at}].interruptId`;
+  const asked = first === undefined ? "on_interrupt" : String(first.interruptId);
+  const field = first === undefined ? "forwardedProps.command" : `resume[${first.at}].interruptId`;
   // An agent may ask under the same id again, in a later run.
   const digest = hash("sha256", `${current?.run?.startedSeq} ${asked}`, "hex");
   return { idempotencyKey: `resume-${digest}`, keyField: `${path}${field}` };
