@@ -11,10 +11,8 @@ import { callContextOf } from "./plumbing/call-context.ts";
 const ACTIONS = Object.keys(RULES).filter((name): name is Action => Object.hasOwn(RULES, name));
 
 /** What a million tokens of a model cost, in USD. */
-export interface ModelPrice {
-  readonly input: number;
-  readonly output: number;
-}
+const modelPrice = z.strictObject({ input: z.number(), output: z.number() });
+export type ModelPrice = z.output<typeof modelPrice>;
 
 export function callerRoutes(
   app: App,
@@ -49,7 +47,7 @@ const callerSchema = z
     session_id: z.string().optional().meta({ description: "Only this session." }),
     expires_at: timeText.optional(),
     model_prices: z
-      .record(z.string(), z.strictObject({ input: z.number(), output: z.number() }))
+      .record(z.string(), modelPrice)
       .meta({ description: "What a million tokens of a model cost in USD (MODEL_PRICES)." }),
   })
   .meta({ id: "Caller" });

@@ -66,10 +66,10 @@ type ConnectInput = z.infer<typeof connectInput>;
 export function copilotKitRoutes(app: App, parts: AguiRouteParts): void {
   app.get("/copilotkit/info", { schema: INFORM }, (_request, reply) => sendJson(reply, INFO));
   app.post("/copilotkit/agent/:agent/connect", { schema: CONNECT }, (request, reply) =>
-    serve(parts, reply, { input: request.body, does: "connect" }),
+    serve(parts, reply, { input: request.body, isReadOnly: true }),
   );
   app.post("/copilotkit/agent/:agent/run", { schema: RUN }, (request, reply) =>
-    serve(parts, reply, { input: request.body, does: "run" }),
+    serve(parts, reply, { input: request.body, isReadOnly: false }),
   );
   app.post("/copilotkit/agent/:agent/stop/:thread", { schema: STOP }, (request, reply) =>
     stop(parts, reply, { thread: request.params.thread, field: "thread", named: request.body }),
@@ -82,23 +82,23 @@ export function copilotKitRoutes(app: App, parts: AguiRouteParts): void {
       const named = parsed(stopBody, body);
       return stop(parts, reply, { thread, field: "params.threadId", named, path: "body." });
     }
-    const does = AGENT_METHODS.get(method);
-    if (does === undefined) throw new ServiceError("unimplemented", "NOT_IMPLEMENTED", ONLY_READS);
-    await serve(parts, reply, { input: parsed(connectInput, body), does, path: "body." });
+    const isReadOnly = AGENT_METHODS.get(method);
+    if (isReadOnly === undefined)
+      throw new ServiceError("unimplemented", "NOT_IMPLEMENTED", ONLY_READS);
+    await serve(parts, reply, { input: parsed(connectInput, body), isReadOnly, path: "body." });
     return reply;
   });
 }
 
-type AgentMethod = "connect" | "run";
-
-const AGENT_METHODS: ReadonlyMap<string, AgentMethod> = new Map([
-  ["agent/connect", "connect"],
-  ["agent/run", "run"],
+/** Whether the request only reads. */
+const AGENT_METHODS: ReadonlyMap<string, boolean> = new Map([
+  ["agent/connect", true],
+  ["agent/run", false],
 ]);
 
 interface AgentCall {
   readonly input: ConnectInput;
-  readonly does: AgentMethod;
+  readonly isReadOnly: boolean;
   /** The path of the input in the body, for errors. */
   readonly path?: "body.";
 }
@@ -106,14 +106,13 @@ interface AgentCall {
 function serve(
   { runAgent, inputs, ...stream }: AguiRouteParts,
   reply: FastifyReply,
-  { input, does, path }: AgentCall,
+  { input, isReadOnly, path }: AgentCall,
 ): Promise<void> {
   const { threadId: sessionId, messages, protocolVersion, forwardedProps } = input;
   refuseThread(sessionId, `${path ?? ""}threadId`);
   const context = streamContextOf(reply.request);
   // Other properties belong to the app and are ignored.
   const follow = isObject(forwardedProps) && forwardedProps["follow"] === true;
-  const isReadOnly = does === "connect";
   const { runInput, ...rest } = inputs.keep(messages, reply);
   const asked: AguiRunRequest = {
     sessionId,

@@ -6,7 +6,7 @@ import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { FastifyReply } from "fastify";
-import { HttpRefusal } from "./plumbing/problem.ts";
+import { nothingHere } from "./plumbing/problem.ts";
 import type { App } from "./plumbing/app.ts";
 
 /** Beside the bundle, or, when the service runs from its sources, in the bundle's folder. */
@@ -76,8 +76,4 @@ function sendPage(reply: FastifyReply): FastifyReply {
   return reply
     .headers({ ...HEADERS, "cache-control": "no-cache" })
     .sendFile("index.html", { cacheControl: false });
-}
-
-function nothingHere(): HttpRefusal {
-  return new HttpRefusal(404, "nothing exists at this path", { code: "not_found" });
 }

@@ -1,5 +1,6 @@
 /** The claim of a turn, for runners that speak HTTP only, and the cancel of a run: as over gRPC. */
-import { create } from "@bufbuild/protobuf";
+import { create, fromJson } from "@bufbuild/protobuf";
+import { DurationSchema } from "@bufbuild/protobuf/wkt";
 import { z } from "zod";
 import {
   CancelRunRequestSchema,
@@ -86,7 +87,7 @@ const CLAIM = {
         .string({ error: "must be a duration like 30s" })
         .regex(/^\d{1,9}(?:\.\d{1,9})?s$/, { error: "must be a duration like 30s" })
         .optional()
-        .transform(durationOf)
+        .transform((text) => (text === undefined ? undefined : fromJson(DurationSchema, text)))
         .meta({ description: "How long to wait for a message: up to `60s`." }),
       envelope_tokens: wholeNumber("Tokens that the runner added around the messages."),
       redeliver: z.boolean({ error: "must be true or false" }).default(false).meta({
@@ -135,9 +136,3 @@ const CANCEL = {
     ...PROBLEMS,
   },
 };
-
-function durationOf(text: string | undefined) {
-  if (text === undefined) return undefined;
-  const [seconds = "0", fraction = ""] = text.slice(0, -1).split(".");
-  return { seconds: BigInt(seconds), nanos: Number(fraction.padEnd(9, "0")) };
-}

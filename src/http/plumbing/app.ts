@@ -28,7 +28,7 @@ import {
   RouteTable,
   parseQuery,
 } from "./request-checks.ts";
-import { readBody } from "./json-body.ts";
+import { parse, parseValue, receive } from "./json-body.ts";
 import { limitUnread, SAFE } from "./listener.ts";
 import type { OpenRequests } from "./open-requests.ts";
 import {
@@ -131,8 +131,8 @@ export function createApp(parts: AppParts, options: AppOptions): App {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser(
     "application/json",
-    (request: FastifyRequest, payload: IncomingMessage) =>
-      readBody(request, payload, { bytesMax: jsonBytesMax }),
+    async (request: FastifyRequest, payload: IncomingMessage) =>
+      parse(request, await receive(request, payload, { bytesMax: jsonBytesMax }), parseValue),
   );
   app.decorateRequest(SERVED_REQUEST);
   serveAll(app, { ...parts, cors });

@@ -14,22 +14,13 @@ const BODY_BYTES_MIN = 1_024;
 /** The memory of a parsed body per byte: the bytes, their text, and the parsed value. */
 const PARSED_PER_BYTE = 3;
 
-/** Reads a body, counted in the memory of its caller, and parses it. */
-export async function readBody(
-  request: FastifyRequest,
-  payload: IncomingMessage,
-  limits: { readonly bytesMax: number },
-): Promise<unknown> {
-  return parse(request, await receive(request, payload, limits), parseValue);
-}
-
-function parseValue(text: string): unknown {
+export function parseValue(text: string): unknown {
   refuse([checkBodyDepth(text)]);
   return JSON.parse(text);
 }
 
 /**
- * Copies the pieces together as they arrive: in chunks of one byte, objects of pieces would take a
+ * Reads a body, counted in the memory of its caller. Copies the pieces together as they arrive: in chunks of one byte, objects of pieces would take a
  * hundred times the body. Node reads and drops the rest of a refused body.
  */
 export function receive(

@@ -39,6 +39,10 @@ export class HttpRefusal extends ServiceError {
   }
 }
 
+export function nothingHere(): HttpRefusal {
+  return new HttpRefusal(404, "nothing exists at this path", { code: "not_found" });
+}
+
 /** The refusal of a header; the description begins with its name. */
 export function fieldRefusal(
   status: number,

@@ -3,7 +3,7 @@ import type { IncomingMessage } from "node:http";
 import { isIP } from "node:net";
 import { parse, type ParsedUrlQuery } from "node:querystring";
 import { invalidArgument, type ServiceError } from "@session-ledger/base/errors";
-import { fieldRefusal, HttpRefusal } from "./problem.ts";
+import { fieldRefusal, HttpRefusal, nothingHere } from "./problem.ts";
 
 /** Parameters of one request; no route has a tenth of them, but `event_type` may repeat. */
 const PARAMETERS_MAX = 256;
@@ -94,9 +94,7 @@ export class RouteTable {
   /** For a request without a route: 405 where another method exists, else 404. */
   refusalOf(method: string, url: string): HttpRefusal {
     const methods = this.methodsOf(url);
-    if (methods.size === 0) {
-      return new HttpRefusal(404, "nothing exists at this path", { code: "not_found" });
-    }
+    if (methods.size === 0) return nothingHere();
     const allow = [...methods].toSorted().join(", ");
     return new HttpRefusal(405, `${method} is not for this path, but ${allow}`, {
       code: "unimplemented",
