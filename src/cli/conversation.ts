@@ -17,11 +17,6 @@ import { allPages, callsService, type Connection } from "./connection.ts";
 import { type CliIo, printLine, visible } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
-export function addConversationCommands(program: Command, io: CliIo): void {
-  addTranscript(program, io);
-  addRuns(program, io);
-}
-
 const FORMS = ["json", "text", "markdown"] as const;
 
 interface TranscriptFlags {
@@ -30,7 +25,7 @@ interface TranscriptFlags {
   readonly upTo: bigint;
 }
 
-function addTranscript(program: Command, io: CliIo): void {
+export function addTranscript(program: Command, io: CliIo): void {
   const command = program
     .command("transcript")
     .summary("show the conversation of a session")
@@ -65,7 +60,7 @@ async function transcript(
   if (text !== "") await printLine(io, text.trimEnd().replace(/[^\t\n]+/g, visible));
 }
 
-function addRuns(program: Command, io: CliIo): void {
+export function addRuns(program: Command, io: CliIo): void {
   const command = program
     .command("runs")
     .description("list the runs of a session, in order")

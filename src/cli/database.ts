@@ -22,13 +22,7 @@ import {
 } from "./io.ts";
 import { configOf, type Finish } from "./serve.ts";
 
-export function addDatabaseCommands(program: Command, io: CliIo, finish: Finish): void {
-  addMigrate(program, io, finish);
-  addRetention(program, io, finish);
-  addReindex(program, io, finish);
-}
-
-function addMigrate(program: Command, io: CliIo, finish: Finish): void {
+export function addMigrate(program: Command, io: CliIo, finish: Finish): void {
   const group = program
     .command("migrate")
     .description("migrate the database schema, or show its state");
@@ -49,7 +43,7 @@ function addMigrate(program: Command, io: CliIo, finish: Finish): void {
   add("status", "list the applied and the pending migrations");
 }
 
-function addRetention(program: Command, io: CliIo, finish: Finish): void {
+export function addRetention(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("retention")
     .summary("erase old runs, in the database itself")
@@ -69,7 +63,7 @@ function addRetention(program: Command, io: CliIo, finish: Finish): void {
     );
 }
 
-function addReindex(program: Command, io: CliIo, finish: Finish): void {
+export function addReindex(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("reindex")
     .summary("make search and analytics again, from the rows")

@@ -12,16 +12,14 @@ import { ledger } from "@session-ledger/runner/internal/client";
 import { RpcFailure } from "@session-ledger/runner/internal/failure";
 import { type StreamName, timestampOf } from "@session-ledger/runner/internal/rows";
 import { reopening } from "@session-ledger/runner/internal/session-reader";
-import { countArgument } from "./arguments.ts";
+import { countArgument, type TextFlags } from "./arguments.ts";
 import { seconds } from "./columns.ts";
 import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, tell, unlessStopped } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
-interface FeedFlags extends OutputFlags {
-  readonly cursor?: string;
+interface FeedFlags extends OutputFlags, TextFlags<"cursor" | "project"> {
   readonly since?: bigint;
-  readonly project?: string;
   readonly type?: readonly string[];
   readonly follow?: boolean;
 }

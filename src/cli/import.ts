@@ -14,6 +14,7 @@ import { LangChain4jMapper, type Mapper } from "@session-ledger/history/langchai
 import { SpringAiMapper } from "@session-ledger/history/spring-ai";
 import type { RunIds } from "@session-ledger/history/run-builder";
 import { LINE_BYTES_MAX, readLines } from "@session-ledger/runner/internal/lines";
+import type { TextFlags } from "./arguments.ts";
 import { addConnectionOptions, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, type ExitCode, UsageError } from "./io.ts";
 import { mergedRows } from "./merge-rows.ts";
@@ -46,11 +47,9 @@ export function importFile(argv: readonly string[], io: CliIo): Promise<number> 
   });
 }
 
-interface ImportFlags extends ConnectionFlags {
+interface ImportFlags extends ConnectionFlags, TextFlags<"runId"> {
   readonly format: ImportFormat;
   readonly session: string;
-  readonly runId?: string;
-  readonly json?: boolean;
 }
 
 type ImportFileFlags = ImportFlags & { readonly file: string };

@@ -5,7 +5,6 @@ import { z } from "zod";
 import { type Run, RunStatusSchema } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import { type FoundText, SearchOrder } from "@session-ledger/proto/ambient/v1/search_pb";
 import {
-  type Question,
   type Session,
   SessionOrder,
   SessionState,
@@ -24,6 +23,7 @@ import { timeText } from "@session-ledger/runner/internal/rows";
 import { timeArgument } from "./arguments.ts";
 import { idOf, STATES, stateWord } from "./columns.ts";
 import type { Connection } from "./connection.ts";
+import type { Asked } from "./session-list.ts";
 import { type Answer, cut, id, oneLine, runOf, sessionId, textIn, toolAdder } from "./mcp-tools.ts";
 
 const TRANSCRIPT_CHARS_MAX = 20_000;
@@ -402,13 +402,7 @@ async function listInbox(
   return listAnswer("questions", { items: questions, nextPageToken }, questionEntry);
 }
 
-function questionEntry({
-  session,
-  question,
-}: {
-  readonly session: Session;
-  readonly question: Question;
-}) {
+function questionEntry({ session, question }: Asked) {
   const { responseSchema } = parseObject(question.interrupt);
   const json = {
     session_id: idOf(session),

@@ -3,21 +3,21 @@ import { addCompletion } from "./completion.ts";
 import { addBackup } from "./backup.ts";
 import type { CliIo } from "./io.ts";
 import { addExport } from "./export.ts";
-import { addDatabaseCommands } from "./database.ts";
+import { addMigrate, addReindex, addRetention } from "./database.ts";
 import { addDemo } from "./demo.ts";
 import { addDumpCommands } from "./dump.ts";
 import { addPush } from "./push.ts";
 import { addProcessCommands, ENVIRONMENT_HELP, type Finish } from "./serve.ts";
-import { addConversationCommands } from "./conversation.ts";
+import { addRuns, addTranscript } from "./conversation.ts";
 import { addFeed } from "./feed.ts";
 import { importFile } from "./import.ts";
 import { addMcp } from "./mcp.ts";
 import { programNamed, runProgram } from "./running.ts";
 import { addInbox, addSessions } from "./session-list.ts";
-import { addSessionCommands } from "./sessions.ts";
+import { addErase, addHold, addToken } from "./sessions.ts";
 import { addSearch } from "./search.ts";
 import { addTail } from "./tail.ts";
-import { addTalkCommands } from "./talk.ts";
+import { addCancel, addCreate, addFeedback, addFork, addSay } from "./talk.ts";
 import { addVerify } from "./verify.ts";
 
 /**
@@ -32,21 +32,30 @@ export async function runCli(argv: readonly string[], io: CliIo): Promise<number
 const COMMANDS = [
   addProcessCommands,
   addDemo,
-  addDatabaseCommands,
+  addMigrate,
+  addRetention,
+  addReindex,
   addDumpCommands,
   addBackup,
   addVerify,
-  addTalkCommands,
+  addCreate,
+  addFork,
+  addSay,
+  addFeedback,
+  addCancel,
   addPush,
   addTail,
   addFeed,
   addExport,
-  addConversationCommands,
+  addTranscript,
+  addRuns,
   addSessions,
   addInbox,
   addSearch,
   addMcp,
-  addSessionCommands,
+  addToken,
+  addErase,
+  addHold,
   addImport,
   addCompletion,
   addEnvironment,

@@ -98,7 +98,7 @@ async function inbox(
   await printRecords(asked(allSessions(connection, listing)), INBOX, { flags, io: connection.io });
 }
 
-interface Asked {
+export interface Asked {
   readonly session: Session;
   readonly question: Question;
 }

@@ -7,15 +7,9 @@ import { durationArgument, type TextFlags } from "./arguments.ts";
 import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, printLine, UsageError } from "./io.ts";
 
-export function addSessionCommands(program: Command, io: CliIo): void {
-  addToken(program, io);
-  addErase(program, io);
-  addHold(program, io);
-}
-
 const TOKEN_ROLES = ["runner", "viewer", "editor"] as const;
 
-function addToken(program: Command, io: CliIo): void {
+export function addToken(program: Command, io: CliIo): void {
   const command = program
     .command("token")
     .summary("issue a short-lived token for one session")
@@ -33,7 +27,7 @@ function addToken(program: Command, io: CliIo): void {
   callsService(command, io, token);
 }
 
-function addErase(program: Command, io: CliIo): void {
+export function addErase(program: Command, io: CliIo): void {
   const command = program
     .command("erase")
     .summary("erase a session's rows and texts for good")
@@ -44,7 +38,7 @@ function addErase(program: Command, io: CliIo): void {
   callsService(command, io, erase);
 }
 
-function addHold(program: Command, io: CliIo): void {
+export function addHold(program: Command, io: CliIo): void {
   const command = program
     .command("hold")
     .summary("hold a session, so that nothing of it is erased")

@@ -12,15 +12,7 @@ import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, EXIT, printLine, tell, UsageError, visible } from "./io.ts";
 import type { Finish } from "./serve.ts";
 
-export function addTalkCommands(program: Command, io: CliIo, finish: Finish): void {
-  addCreate(program, io);
-  addFork(program, io);
-  addSay(program, io, finish);
-  addFeedback(program, io);
-  addCancel(program, io, finish);
-}
-
-function addCreate(program: Command, io: CliIo): void {
+export function addCreate(program: Command, io: CliIo): void {
   const command = program
     .command("create")
     .description("make a session, and print its id")
@@ -34,7 +26,7 @@ function addCreate(program: Command, io: CliIo): void {
   callsService(command, io, create);
 }
 
-function addFork(program: Command, io: CliIo): void {
+export function addFork(program: Command, io: CliIo): void {
   const command = program
     .command("fork")
     .summary("make a session with the history of another one up to a number")
@@ -48,7 +40,7 @@ function addFork(program: Command, io: CliIo): void {
   callsService(command, io, fork);
 }
 
-function addSay(program: Command, io: CliIo, finish: Finish): void {
+export function addSay(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("say")
     .summary("send a user message to a session")
@@ -81,7 +73,7 @@ function addSay(program: Command, io: CliIo, finish: Finish): void {
   );
 }
 
-function addFeedback(program: Command, io: CliIo): void {
+export function addFeedback(program: Command, io: CliIo): void {
   const command = program
     .command("feedback")
     .summary("say what you think of a message")
@@ -95,7 +87,7 @@ function addFeedback(program: Command, io: CliIo): void {
   callsService(command, io, feedback);
 }
 
-function addCancel(program: Command, io: CliIo, finish: Finish): void {
+export function addCancel(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("cancel")
     .summary("ask to end the open run of a session")
