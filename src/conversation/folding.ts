@@ -47,9 +47,6 @@ export interface CountedRow {
   readonly payload: string;
 }
 
-/** A page of contiguous rows. */
-type ReadRows<R extends CountedRow> = (page: TranscriptRowsAfter) => Promise<readonly R[]>;
-
 export interface RowsLimits {
   readonly pageRowsMax: number;
   readonly pageBytesMax: number;
@@ -79,11 +76,11 @@ export interface Slice<R extends CountedRow> {
 }
 
 /**
- * The rows of a stream in pages, up to the wanted number; the next page is read while one is
- * folded.
+ * The rows of a stream in pages of contiguous rows, up to the wanted number; the next page is read
+ * while one is folded.
  */
 export async function* rowsAfter<R extends CountedRow>(
-  readRows: ReadRows<R>,
+  readRows: (page: TranscriptRowsAfter) => Promise<readonly R[]>,
   request: RowsRequest,
   limits: RowsLimits,
 ): AsyncGenerator<Slice<R>, void, undefined> {
