@@ -6,7 +6,6 @@ import { RpcFailure } from "@session-ledger/runner/internal/failure";
 import type { RetryOptions } from "@session-ledger/runner/internal/retry";
 import { proposedEpoch } from "@session-ledger/runner/internal/writer/writer-state";
 import type {
-  SessionWriter,
   SessionWriterOptions,
   WriterProblem,
 } from "@session-ledger/runner/internal/writer/types";
@@ -83,24 +82,20 @@ async function fill(
   if (fork !== undefined) {
     const newId = forkOf(id);
     await client.call(ledger.forkSession, { sessionId: id, atMessageSeq: 1n, newId }, retry);
-    await nameSession(newId, { name: fork, to });
+    await nameSession(to, newId, { name: fork });
   }
   // Last: the label marks a complete session.
   const labels = { ...demo.labels, ...(projectId !== undefined && { [ID_LABEL]: demo.id }) };
-  await nameSession(id, { name, to, labels });
+  await nameSession(to, id, { name, labels });
 }
 
 export async function nameSession(
+  { client, retry }: Ledger,
   id: string,
-  of: {
-    readonly name: string;
-    readonly to: Ledger;
-    readonly labels?: Readonly<Record<string, string>>;
-  },
+  { name, labels }: Pick<DemoSession, "name" | "labels">,
 ): Promise<void> {
-  const { name, to } = of;
-  const labels = JSON.stringify({ ...DEMO_LABEL, ...of.labels });
-  await to.client.call(ledger.updateSession, { id, name, labels }, to.retry);
+  const asked = { id, name, labels: JSON.stringify({ ...DEMO_LABEL, ...labels }) };
+  await client.call(ledger.updateSession, asked, retry);
 }
 
 async function storedOf(
@@ -179,19 +174,14 @@ async function write(id: string, events: readonly TimedEvent[], to: Ledger): Pro
     nowMs = atMs;
     writer.event(event);
   }
-  const { complete, stats } = await closed(writer, to);
+  const { signal } = to.retry;
+  const leave = (): void => void writer.close({ timeoutMs: 1 });
+  signal?.addEventListener("abort", leave, { once: true });
+  const { complete, stats } = await writer
+    .close({ timeoutMs: STORE_MS })
+    .finally(() => signal?.removeEventListener("abort", leave));
   const { refused, dropped } = stats.events;
   if (complete && refused + dropped === 0) return;
   const why = problems.map((problem) => ("message" in problem ? problem.message : problem.kind));
   throw new RpcFailure("UNAVAILABLE", `session ${id} is not whole: ${why.join("; ")}`);
-}
-
-async function closed(writer: SessionWriter, { retry }: Ledger) {
-  const leave = (): void => void writer.close({ timeoutMs: 1 });
-  retry.signal?.addEventListener("abort", leave, { once: true });
-  try {
-    return await writer.close({ timeoutMs: STORE_MS });
-  } finally {
-    retry.signal?.removeEventListener("abort", leave);
-  }
 }

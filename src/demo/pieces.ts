@@ -16,13 +16,11 @@ export function* thought(messageId: string, text: string): AgentEvents {
   yield { type: "REASONING_END", messageId };
 }
 
-export interface DemoCall {
-  readonly toolCallId: string;
-  readonly toolCallName: string;
-  readonly args: object;
-}
-
-export function* called({ toolCallId, toolCallName, args }: DemoCall): AgentEvents {
+export function* called({
+  toolCallId,
+  toolCallName,
+  args,
+}: Record<"toolCallId" | "toolCallName", string> & { readonly args: object }): AgentEvents {
   yield { type: "TOOL_CALL_START", toolCallId, toolCallName };
   for (const delta of wordsOf(JSON.stringify(args, null, 1)))
     yield { type: "TOOL_CALL_ARGS", toolCallId, delta };

@@ -62,7 +62,7 @@ export async function askQuestions(
       { ...message, ...about },
       to.retry,
     );
-    if (index === 0) await nameSession(sessionId, { name, to });
+    if (index === 0) await nameSession(to, sessionId, { name });
     if (!deduplicated) await delay(BETWEEN_MS, undefined, { signal });
     const next = { sessionId, afterSeq, eventTypes: ["user"], pageSize: 1 };
     const { items } = await to.client.call(ledger.listSessionMessages, next, to.retry);
