@@ -6,8 +6,7 @@ import {
   ListSessionMessagesRequestSchema,
   PushSessionMessageRequestSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { invalidArgument } from "@session-ledger/base/errors";
-import { refuse } from "../contract/checks.ts";
+import { checkThat, refuse } from "../contract/checks.ts";
 import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { wantsEventStream } from "./plumbing/request-checks.ts";
 import {
@@ -43,13 +42,7 @@ import { GiveFeedbackRequestSchema } from "@session-ledger/proto/ambient/v1/conv
 /** The meaning of an empty event_type: a person writes from a browser. */
 const DEFAULT_TYPE = "user";
 const LIMIT = { fallback: 100, max: 1_000 };
-const NO_TEXT = { field: "idempotency_key", description: "idempotency_key must be UTF-8" };
-/** The same refusal as for the events' stream: a caller that sets a limit expects an end. */
-const NO_RECORDED = {
-  field: "recorded",
-  description: "recorded must not be given for a stream",
-};
-const NO_LIMIT = { field: "limit", description: "limit must not be given for a stream" };
+const NOT_FOR_A_STREAM = "must not be given for a stream";
 
 export function messageRoutes(app: App, parts: RouteParts): void {
   const { handlers } = parts;
@@ -58,7 +51,11 @@ export function messageRoutes(app: App, parts: RouteParts): void {
     const { after_seq: afterSeq, limit: pageSize, recorded } = request.query;
     vary(reply, "Accept");
     if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
-      refuse([pageSize === undefined ? undefined : NO_LIMIT, recorded ? NO_RECORDED : undefined]);
+      // As for the events' stream: a caller that sets a limit expects an end.
+      refuse([
+        checkThat("limit", pageSize === undefined, NOT_FOR_A_STREAM),
+        checkThat("recorded", !recorded, NOT_FOR_A_STREAM),
+      ]);
       await followMessages(parts, reply, { sessionId, query: request.query });
       return reply;
     }
@@ -92,7 +89,7 @@ export function messageRoutes(app: App, parts: RouteParts): void {
 /** Node reads headers as Latin-1; the key is UTF-8, so it equals the same key over gRPC. */
 export function keyOf(header = ""): string {
   const bytes = Buffer.from(header, "latin1");
-  if (!isUtf8(bytes)) throw invalidArgument([NO_TEXT]);
+  refuse([checkThat("idempotency_key", isUtf8(bytes), "must be UTF-8")]);
   return bytes.toString();
 }
 
