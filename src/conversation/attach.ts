@@ -51,25 +51,26 @@ export interface AguiParts {
   readonly capabilitiesOf: (sessionId: string) => Promise<string | undefined>;
 }
 
-export interface AguiOptions {
+type AguiLimits = typeof AGUI_LIMITS;
+
+export interface AguiOptions extends AguiLimits {
   /** auto: the answer waits for a session that does not exist; strict: the answer is NOT_FOUND. */
   readonly sessionPolicy: "auto" | "strict";
   /** A run without an end has stalled after this long without an event. */
   readonly runStaleAfterMs: number;
   /** The longest wait for the first run of a session, and for the run that takes a message. */
   readonly runWaitMs: number;
-  /** The limit for the longest event of a snapshot, in characters; above it, a replay. */
-  readonly snapshotLengthMax: number;
-  /** Replays at once: each holds the session up to its place. */
-  readonly replaysMax: number;
-  /** The limit of one replay's memory, estimated like a transcript. */
-  readonly replayBytesMax: number;
 }
 
-/** Clients fail at a frame of 10 MiB, which they count in characters. */
-export const AGUI_LIMITS: Omit<AguiOptions, "sessionPolicy" | "runStaleAfterMs" | "runWaitMs"> = {
+export const AGUI_LIMITS = {
+  /**
+   * The limit for the longest event of a snapshot, in characters; above it, a replay. Clients fail at a
+   * frame of 10 MiB, which they count in characters.
+   */
   snapshotLengthMax: 8 * 1024 * 1024,
+  /** Replays at once: each holds the session up to its place. */
   replaysMax: 8,
+  /** The limit of one replay's memory, estimated like a transcript. */
   replayBytesMax: 67_108_864,
 };
 

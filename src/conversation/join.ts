@@ -122,10 +122,9 @@ class Join {
     while (this.#opening.length > 0) yield* this.#opening.splice(0, 1);
     if (this.isTooLarge && upToSeq !== undefined) throw transcriptTooLarge(upToSeq);
     if (this.#hasEnded || upToSeq !== undefined) return;
-    const until = undefined;
     const both = mergeWatches({
-      events: place?.deliveries ?? events.follow({ after: this.#seq, until }),
-      messages: messages.follow({ after: this.#messageSeq, until }),
+      events: place?.deliveries ?? events.follow({ after: this.#seq, until: undefined }),
+      messages: messages.follow({ after: this.#messageSeq, until: undefined }),
     });
     const pull = new Pull(both, only);
     while (pull.hasNext() || (await pull.read())) {

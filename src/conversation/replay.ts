@@ -262,11 +262,7 @@ class Replay {
     // Events between runs are left out where their snapshot is too large for one frame.
     return events
       .flatMap((value) => eventFrames(value, { generation, seq }))
-      .filter(({ data }) => data.length <= this.#lengthMax);
-  }
-
-  get #lengthMax(): number {
-    return this.#parts.options.snapshotLengthMax;
+      .filter(({ data }) => data.length <= this.#parts.options.snapshotLengthMax);
   }
 }
 

@@ -22,13 +22,9 @@ export interface FoldedMessages {
   readonly resume: readonly JsonObject[];
 }
 
-export interface FoldedAt {
-  readonly cut: Cut;
-  readonly newestMicros: bigint | undefined;
-  readonly failure: JsonObject | undefined;
+interface FoldedAt extends Pick<Snapshot, "cut" | "newestMicros" | "failure" | "branches"> {
   /** Only grows. */
   readonly messageRows: readonly FoldedMessages[];
-  readonly branches: readonly bigint[];
 }
 
 /** A fold at one number. The fold changes, so its parts are serialised at once, for all callers. */

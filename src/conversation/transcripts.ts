@@ -29,28 +29,30 @@ import { checkSessionId, refuse } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
 import { Fold } from "./fold.ts";
 import type { Snapshot } from "./snapshot.ts";
-import { SharedFold, type RowsLimits, transcriptTooLarge } from "./folding.ts";
+import { SharedFold, transcriptTooLarge } from "./folding.ts";
 import { type Cut, cutOf, isEarlier, later, NOTHING } from "./merging.ts";
 import { foldAt, type FoldReader, rowsFor } from "./fold-at.ts";
 
-export interface TranscriptCacheLimits extends RowsLimits {
+type FoldLimits = typeof TRANSCRIPT_LIMITS;
+
+export interface TranscriptCacheLimits extends FoldLimits {
   /** The limit for the estimated memory of all cached folds. */
   readonly bytesMax: number;
-  /** The limit for the estimated memory of one fold. */
-  readonly foldBytesMax: number;
-  /** Sessions that are folded at once if more than a page is missing, and if less. */
-  readonly longFoldsMax: number;
-  readonly shortFoldsMax: number;
-  /** Sessions that wait for one of those folds. */
-  readonly foldsWaitingMax: number;
 }
 
-export const TRANSCRIPT_LIMITS: Omit<TranscriptCacheLimits, "bytesMax"> = {
-  // 64 Mi characters, each of which may take 6 in JSON: below the 512 Mi that a text can have.
+export const TRANSCRIPT_LIMITS = {
+  /**
+   * The limit for the estimated memory of one fold: 64 Mi characters, each of which may take 6 in JSON,
+   * below the 512 Mi that a text can have.
+   */
   foldBytesMax: 134_217_728,
-  // Each fold has at most one read: with the default pool of 10, the pushes keep half of it.
+  /**
+   * Sessions that are folded at once if more than a page is missing, and if less. Each fold has at most
+   * one read: with the default pool of 10, the pushes keep half of it.
+   */
   longFoldsMax: 2,
   shortFoldsMax: 2,
+  /** Sessions that wait for one of those folds. */
   foldsWaitingMax: 1_024,
   pageRowsMax: 2_000,
   pageBytesMax: 2_097_152,
