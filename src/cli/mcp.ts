@@ -41,11 +41,11 @@ export function addMcp(program: Command, io: CliIo): void {
       `Streamable HTTP at ${PATH} of this address instead, which is printed`,
       httpAddress,
     );
-  callsService(command, io, async (connection, { http, write = false }: McpFlags) => {
+  callsService(command, io, async (connection, { http, write: canWrite = false }: McpFlags) => {
     const retryForMs = Math.min(connection.retry.retryForMs, RETRY_FOR_MAX_MS);
     const patient = { ...connection, retry: { ...connection.retry, retryForMs } };
-    if (http === undefined) await serveStdio(patient, { canWrite: write });
-    else await serveHttp(patient, http, { canWrite: write });
+    if (http === undefined) await serveStdio(patient, { canWrite });
+    else await serveHttp(patient, http, { canWrite });
   });
 }
 
