@@ -13,33 +13,29 @@
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type Action, METHOD_ACTIONS, pushActionOf } from "../auth/actions.ts";
 import type { Audit, Authorizer } from "../auth/authorizer.ts";
-import { isUnscoped, type Principal } from "../auth/principal.ts";
+import type { Principal } from "../auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
-import type {
-  CallContext,
-  BidiCaller,
-  BidiReceiver,
-  BidiRecord,
-  Handlers,
-} from "../contract/context.ts";
+import type { CallContext, Handlers } from "../contract/context.ts";
 import type { ExportHandlers } from "./export.ts";
 import type { HistoryHandlers } from "./pages.ts";
 import type { EventListHandlers } from "./push-list.ts";
+import type { OpenPushStream } from "./push-stream/push-streams.ts";
 import { auditedCancel, auditedFork, audited, auditedClaim } from "./audited.ts";
 import type { CancelHandlers } from "./turns/cancel-run.ts";
 import type { RunsHandlers } from "./runs.ts";
 import type { AguiRun } from "./agui-run.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
-import type {
-  PushSessionEventsRequest,
-  PushSessionEventsResponse,
-} from "@session-ledger/proto/ambient/v1/event_stream_pb";
 
 type Methods = Handlers<typeof SessionService>;
 
 /** The methods that have a handler, and those that only HTTP offers. */
 export type ServedMethods = Methods & HistoryHandlers & EventListHandlers & CancelHandlers;
+
+/** The same before the check. A push stream checks the session that its first frame names. */
+export type UncheckedMethods = Omit<ServedMethods, "pushSessionEvents"> & {
+  readonly pushSessionEvents: OpenPushStream;
+};
 
 export interface ServedReads {
   readonly runs: RunsHandlers;
@@ -53,7 +49,10 @@ export interface AuthorisingParts {
   readonly audit: Audit;
 }
 
-export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods): ServedMethods {
+export function authorisedMethods(
+  parts: AuthorisingParts,
+  served: UncheckedMethods,
+): ServedMethods {
   const { authorizer, audit } = parts;
   const bySession = (method: string): Allow<{ readonly sessionId: string }> => {
     const action = actionOf(method);
@@ -104,7 +103,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
 }
 
 /** The methods whose requests name a session by `id`, or a project, or nothing. */
-function authorisedSessions(parts: AuthorisingParts, served: Methods) {
+function authorisedSessions(parts: AuthorisingParts, served: UncheckedMethods) {
   const { authorizer, audit } = parts;
   const byId = (method: string): Allow<{ readonly id: string }> => {
     const action = actionOf(method);
@@ -209,20 +208,14 @@ function after<T>(allowed: Promise<void>, open: () => AsyncIterable<T>): AsyncIt
 }
 
 /** Checks the roles when the stream begins, and the session when the first frame has named it. */
-function pushStream(
-  authorizer: Authorizer,
-  begin: Methods["pushSessionEvents"],
-): Methods["pushSessionEvents"] {
+function pushStream(authorizer: Authorizer, begin: OpenPushStream): Methods["pushSessionEvents"] {
   const action = actionOf("PushSessionEvents");
   return (caller) => {
-    const { principal } = caller;
     const allow = (sessionId: string | undefined): Allowed =>
-      authorizer.authorize(principal, action, sessionId);
+      authorizer.authorize(caller.principal, action, sessionId);
     // A call without a session id needs no look-up and no wait.
     void allow(undefined);
-    const receiver = begin(caller);
-    if (isUnscoped(principal)) return receiver;
-    return new AuthorisedPushStream(receiver, caller, allow);
+    return begin(caller, allow);
   };
 }
 
@@ -247,95 +240,4 @@ function actionOf(method: string): Action {
   const served = METHOD_ACTIONS[method];
   if (served !== undefined && served !== "by message type") return served;
   throw new Error(`the table does not say what ${method} does`);
-}
-
-/**
- * A push stream of a caller who does not see every session. The first frame names the session. The
- * inner stream gets nothing before that session is allowed:
- *
- *   started ── first frame ── allowed ──────────────────────────► open: the rest passes
- *                   │  └───── has to be looked up ──► checking ─────┘
- *                   └──────── refused ──► closed ◄────────┘
- *
- * In the state `checking` this class has answered that no frame may come, so it never keeps a frame.
- */
-class AuthorisedPushStream implements BidiReceiver<PushSessionEventsRequest> {
-  readonly #inner: BidiReceiver<PushSessionEventsRequest>;
-  readonly #caller: BidiCaller<PushSessionEventsResponse>;
-  readonly #allow: (sessionId: string) => Allowed;
-  #state: "started" | "checking" | "open" | "closed" = "started";
-  #sessionId = "";
-
-  constructor(
-    inner: BidiReceiver<PushSessionEventsRequest>,
-    caller: BidiCaller<PushSessionEventsResponse>,
-    allow: (sessionId: string) => Allowed,
-  ) {
-    this.#inner = inner;
-    this.#caller = caller;
-    this.#allow = allow;
-  }
-
-  get record(): BidiRecord {
-    const { record } = this.#inner;
-    return record.sessionId === "" ? { ...record, sessionId: this.#sessionId } : record;
-  }
-
-  get bufferedBytes(): number {
-    return this.#inner.bufferedBytes ?? 0;
-  }
-
-  onMessage(request: PushSessionEventsRequest): boolean {
-    if (this.#state === "open") return this.#inner.onMessage(request);
-    const { frame } = request;
-    // Any other first frame is an error; the inner stream reports it.
-    this.#sessionId = frame.case === "open" ? frame.value.sessionId : "";
-    try {
-      const allowed = this.#allow(this.#sessionId);
-      if (allowed === undefined) return this.#begin(request);
-      this.#state = "checking";
-      void this.#beginAfter(allowed, request);
-    } catch (error) {
-      this.#refuse(error);
-    }
-    return false;
-  }
-
-  onDecodeError(error: ServiceError): void {
-    this.#inner.onDecodeError(error);
-  }
-
-  onHalfClose(): void {
-    this.#inner.onHalfClose();
-  }
-
-  onDrain(): void {
-    this.#inner.onDrain();
-  }
-
-  onClose(error: ServiceError): void {
-    this.#state = "closed";
-    this.#inner.onClose(error);
-  }
-
-  async #beginAfter(allowed: Promise<void>, request: PushSessionEventsRequest): Promise<void> {
-    try {
-      await allowed;
-      if (this.#state === "checking" && this.#begin(request)) this.#caller.resume();
-    } catch (error) {
-      this.#refuse(error);
-    }
-  }
-
-  #begin(request: PushSessionEventsRequest): boolean {
-    this.#state = "open";
-    return this.#inner.onMessage(request);
-  }
-
-  #refuse(cause: unknown): void {
-    if (this.#state === "closed") return;
-    const error = ServiceError.from(cause);
-    this.onClose(error);
-    this.#caller.end(error);
-  }
 }

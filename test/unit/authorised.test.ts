@@ -5,10 +5,6 @@
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import {
-  type PushSessionEventsRequest,
-  PushSessionEventsRequestSchema,
-} from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import {
   PushSessionMessageRequestSchema,
   WatchSessionMessagesRequestSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
@@ -16,7 +12,8 @@ import { CreateSessionRequestSchema } from "@session-ledger/proto/ambient/v1/ses
 import type { Audit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
-import { authorisedMethods, type ServedMethods } from "../../src/handlers/authorised.ts";
+import { authorisedMethods, type UncheckedMethods } from "../../src/handlers/authorised.ts";
+import type { AllowSession } from "../../src/handlers/push-stream/push-streams.ts";
 import type { CallContext, BidiCaller } from "../../src/contract/context.ts";
 import { sessionNotFound } from "../../src/store/failure.ts";
 import { conversation } from "../support/rpc-fixture.ts";
@@ -28,7 +25,7 @@ const SCOPED: Principal = { ...ANONYMOUS, id: "ci", kind: "static", projectId: "
 
 type Answer = (sessionId: string | undefined) => void | Promise<void>;
 
-function behindThe(table: Answer, handlers: Partial<ServedMethods>) {
+function behindThe(table: Answer, handlers: Partial<UncheckedMethods>) {
   const asked: (string | undefined)[] = [];
   const denied: (Act & { reason: Denial })[] = [];
   const notAsked = (): never => {
@@ -51,7 +48,7 @@ function behindThe(table: Answer, handlers: Partial<ServedMethods>) {
     },
   };
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- The proxy has the others.
-  return { methods: authorisedMethods(parts, served as ServedMethods), asked, denied };
+  return { methods: authorisedMethods(parts, served as UncheckedMethods), asked, denied };
 }
 
 function contextOf(principal: Principal): CallContext {
@@ -146,36 +143,24 @@ describe("a created session", () => {
 });
 
 describe("a push stream", () => {
-  const open = (sessionId: string): PushSessionEventsRequest =>
-    create(PushSessionEventsRequestSchema, { frame: { case: "open", value: { sessionId } } });
-  const flush = create(PushSessionEventsRequestSchema, { frame: { case: "flush", value: {} } });
-
   function begun(principal: Principal, table: Answer) {
-    const events: string[] = [];
-    const behind = conversation({
-      onMessage: ({ frame }) => {
-        events.push(`heard ${frame.case}`);
-        return frame.case === "open";
-      },
-      onClose: ({ reason }) => void events.push(`over ${reason}`),
-      onHalfClose: () => void events.push("heard all"),
-      record: { sessionId: "", counts: {} },
-    });
     const caller: BidiCaller<unknown> = {
       principal,
       send: () => undefined,
       unsentBytes: 0,
-      resume: () => void events.push("hear on"),
-      end: (error) => void events.push(`end ${error?.reason}`),
+      resume: () => undefined,
+      end: () => undefined,
     };
-    const { methods } = behindThe(table, { pushSessionEvents: () => behind });
-    return { events, behind, talk: methods.pushSessionEvents(caller) };
+    const allowed: AllowSession[] = [];
+    const { methods, asked } = behindThe(table, {
+      pushSessionEvents: (_, allow) => {
+        allowed.push(allow);
+        return conversation({});
+      },
+    });
+    methods.pushSessionEvents(caller);
+    return { allow: (sessionId: string) => allowed[0]?.(sessionId), asked };
   }
-
-  test("of an unscoped caller has no check in front of it", () => {
-    const { talk, behind } = begun(ANONYMOUS, () => undefined);
-    expect(talk).toBe(behind);
-  });
 
   test("is refused at once for a caller that may not push", () => {
     const refuse = (): never => {
@@ -184,51 +169,15 @@ describe("a push stream", () => {
     expect(() => begun(SCOPED, refuse)).toThrow("no");
   });
 
-  test("to a known session continues at once", () => {
-    const { talk, events } = begun(SCOPED, () => undefined);
-    expect(talk.onMessage(open("s1"))).toBe(true);
-    expect(talk.onMessage(flush)).toBe(false);
-    expect(events).toEqual(["heard open", "heard flush"]);
-  });
-
-  test("to an unknown session continues after the lookup", async () => {
-    const looked = Promise.withResolvers<void>();
-    const { talk, events } = begun(SCOPED, (id) => (id === undefined ? undefined : looked.promise));
-    expect(talk.onMessage(open("s1"))).toBe(false);
-    expect(events).toEqual([]);
-    expect(talk.record.sessionId).toBe("s1");
-    looked.resolve();
-    await looked.promise;
-    await Promise.resolve();
-    expect(events).toEqual(["heard open", "hear on"]);
-    expect(talk.onMessage(flush)).toBe(false);
-    expect(events.at(-1)).toBe("heard flush");
-  });
-
-  test.each(["at once", "later"])("to a foreign session ends before it opens, %s", async (when) => {
-    const { talk, events } = begun(SCOPED, (id) => {
-      if (id === undefined) return;
-      if (when === "at once") throw sessionNotFound(id);
-      return Promise.reject(sessionNotFound(id));
+  test("gives its handler the check of a session, and asks first without one", async () => {
+    const { allow, asked } = begun(SCOPED, (sessionId) => {
+      if (sessionId === "foreign") throw sessionNotFound(sessionId);
+      return sessionId === "unknown" ? Promise.reject(sessionNotFound(sessionId)) : undefined;
     });
-    expect(talk.onMessage(open("foreign"))).toBe(false);
-    await new Promise(setImmediate);
-    expect(events).toEqual(["over SESSION_NOT_FOUND", "end SESSION_NOT_FOUND"]);
-  });
-
-  test("is not opened when its caller leaves during the lookup", async () => {
-    const looked = Promise.withResolvers<void>();
-    const { talk, events } = begun(SCOPED, (id) => (id === undefined ? undefined : looked.promise));
-    talk.onMessage(open("s1"));
-    talk.onClose(new ServiceError("cancelled", "CANCELLED", "the caller left"));
-    looked.resolve();
-    await new Promise(setImmediate);
-    expect(events).toEqual(["over CANCELLED"]);
-  });
-
-  test("without a session in its first frame is left to the handler", () => {
-    const { talk, events } = begun(SCOPED, () => undefined);
-    talk.onMessage(flush);
-    expect(events).toEqual(["heard flush"]);
+    expect(allow("own")).toBeUndefined();
+    expect(() => allow("foreign")).toThrow("does not exist");
+    await expect(allow("unknown")).rejects.toThrow("does not exist");
+    const action = "event.push";
+    expect(asked).toEqual(["-", "own", "foreign", "unknown"].map((id) => `${action} ${id}`));
   });
 });

@@ -10,11 +10,13 @@ import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import { OpenGroups } from "../../src/handlers/push-stream/open-groups.ts";
 import {
+  type AllowSession,
   createPushSessionEvents,
   type PushStreamOptions,
 } from "../../src/handlers/push-stream/push-streams.ts";
 import type { Acknowledged } from "../../src/ingest/queue.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
+import { sessionNotFound } from "../../src/store/failure.ts";
 import { lastSeqOf, type Push, type StoredRow } from "../../src/store/rows.ts";
 import { fragments, type RawEventFields, whole } from "../support/push-stream.ts";
 
@@ -44,11 +46,17 @@ class Bench implements Clock {
   #seq = 1n;
   readonly call;
 
-  constructor(options: Partial<PushStreamOptions> = {}) {
+  /** The openings that ingest got. */
+  opened = 0;
+
+  constructor(options: Partial<PushStreamOptions> = {}, allow: AllowSession = () => undefined) {
     const pushSessionEvents = createPushSessionEvents(
       {
         ingest: {
-          open: async () => OPENED,
+          open: async () => {
+            this.opened += 1;
+            return OPENED;
+          },
           push: (push) => {
             this.pushes.push(push);
             const settle = Promise.withResolvers<Acknowledged>();
@@ -83,7 +91,7 @@ class Bench implements Clock {
         ...options,
       },
     );
-    this.call = pushSessionEvents(this.#caller());
+    this.call = pushSessionEvents(this.#caller(), allow);
   }
 
   static async opened(options: Partial<PushStreamOptions> = {}): Promise<Bench> {
@@ -169,6 +177,66 @@ function rangeOf(push: Push | undefined): readonly unknown[] {
   const counts = rows.map((row) => Number(lastSeqOf(row) - row.seq) + 1);
   return [range?.firstClientSeq, range?.lastClientSeq, range?.refused, counts];
 }
+
+describe("an opening", () => {
+  const open: Frame = { case: "open", value: { sessionId: "s" } };
+
+  test("of a session that is allowed at once waits for no look-up", () => {
+    const asked: string[] = [];
+    const bench = new Bench({}, (sessionId) => void asked.push(sessionId));
+    bench.send(open);
+    expect(asked).toEqual(["s"]);
+    expect(bench.opened).toBe(1);
+  });
+
+  test("of an unknown session continues after the look-up", async () => {
+    const looked = Promise.withResolvers<void>();
+    const bench = new Bench({}, () => looked.promise);
+    bench.send(open);
+    await settled();
+    expect(bench.listens).toBe(false);
+    expect(bench.charged).toEqual([]);
+    expect(bench.opened).toBe(0);
+    expect(bench.call.record.sessionId).toBe("s");
+    looked.resolve();
+    await settled();
+    expect(bench.listens).toBe(true);
+    expect(bench.said.map(({ case: name }) => name)).toEqual(["opened"]);
+  });
+
+  test.each(["at once", "later"])(
+    "of a foreign session ends before it begins, %s",
+    async (when) => {
+      const bench = new Bench({}, (sessionId) => {
+        if (when === "at once") throw sessionNotFound(sessionId);
+        return Promise.reject(sessionNotFound(sessionId));
+      });
+      bench.send(open);
+      expect(bench.listens).toBe(false);
+      await settled();
+      expect(bench.ended).toBe("SESSION_NOT_FOUND");
+      expect([bench.opened, bench.charged, bench.said]).toEqual([0, [], []]);
+    },
+  );
+
+  test("does nothing when its caller leaves during the look-up", async () => {
+    const looked = Promise.withResolvers<void>();
+    const bench = new Bench({}, () => looked.promise);
+    bench.send(open);
+    bench.call.onClose(new ServiceError("cancelled", "CANCELLED", "the caller left"));
+    looked.resolve();
+    await settled();
+    expect([bench.opened, bench.charged, bench.ended]).toEqual([0, [], undefined]);
+  });
+
+  test("without a session in its first frame is refused, and no session is looked up", () => {
+    const bench = new Bench({}, () => {
+      throw new Error("nobody should ask for this");
+    });
+    bench.send({ case: "flush", value: {} });
+    expect(bench.ended).toBe("INVALID_REQUEST");
+  });
+});
 
 describe("a handover", () => {
   test("waits for the previous commit, and then takes everything that closed meanwhile", async () => {

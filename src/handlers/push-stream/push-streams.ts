@@ -2,8 +2,8 @@
  * PushSessionEvents. A call begins with its `open` frame, which is answered from the table;
  * push-stream.ts handles the rest.
  *
- *   called ── open ──► opening ── opened ──► a push stream
- *      │                  └─ refused, or another stream came first ──► over
+ *   called ── open ──► allowed? ──► opening ── opened ──► a push stream
+ *      │                  └──────────────┴─ refused, or another stream came first ──► over
  *      └─ anything else ──► over
  */
 import {
@@ -12,24 +12,17 @@ import {
   type PushSessionEventsRequest,
   type PushSessionEventsResponse,
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf } from "../../auth/principal.ts";
 import type { ValidationMode } from "@session-ledger/agui/validate";
 import { Budget, overloaded } from "../../base/budget.ts";
-import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import { ServiceError } from "@session-ledger/base/errors";
 import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
 import type { Ingest } from "../../ingest/ingest.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
 import type { Metrics } from "../../observability/metrics.ts";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
-import type { OpenedStream } from "../../store/streams.ts";
-import {
-  type BidiCaller,
-  type BidiReceiver,
-  type BidiRecord,
-  callerOf,
-  type Handlers,
-} from "../../contract/context.ts";
+import { refuse } from "../../contract/checks.ts";
+import { type BidiCaller, type BidiReceiver, callerOf } from "../../contract/context.ts";
 import type { OpenGroups } from "./open-groups.ts";
 import { checkOpen, openFirst } from "./accept-event.ts";
 import { GROUP_CLOSINGS } from "./row-builder.ts";
@@ -57,138 +50,124 @@ export interface PushStreamOptions {
   readonly redactor?: Redactor | undefined;
 }
 
+/** Undefined: the caller may push to the session; throws or rejects if it may not. */
+export type AllowSession = (sessionId: string) => void | Promise<void>;
+
+/** Nothing is done for a session before `allow` has allowed it. */
+export type OpenPushStream = (
+  caller: BidiCaller<PushSessionEventsResponse>,
+  allow: AllowSession,
+) => BidiReceiver<PushSessionEventsRequest>;
+
 export function createPushSessionEvents(
   parts: PushStreamParts,
   options: PushStreamOptions,
-): Handlers<typeof SessionService>["pushSessionEvents"] {
+): OpenPushStream {
   const { metrics } = parts;
   const closed = new Map(GROUP_CLOSINGS.map((by) => [by, metrics.pushStreamGroups.labels({ by })]));
   const openStreams = new Budget({ max: options.pushStreamsMax });
   metrics.limitUse.share("push_streams", openStreams);
   const onGroupClose: StreamOptions["onGroupClose"] = (by) => closed.get(by)?.inc();
-  return (caller) => {
+  return (caller, allow) => {
     const place = openStreams.mustReserve(callerOf(caller), tooManyStreams);
     const onEnd = (): void => {
       place.release();
       metrics.pushStreams.set(openStreams.used);
     };
     metrics.pushStreams.set(openStreams.used);
-    return new PushStreamCall(parts, caller, { ...options, onGroupClose, onEnd });
+    return pushStreamCall(parts, caller, { ...options, onGroupClose, onEnd, allow });
   };
 }
 
-interface PushStreamCallOptions extends PushStreamOptions, Pick<StreamOptions, "onGroupClose"> {
+interface CallOptions extends PushStreamOptions, Pick<StreamOptions, "onGroupClose"> {
   readonly onEnd: () => void;
+  readonly allow: AllowSession;
 }
 
-class PushStreamCall implements BidiReceiver<PushSessionEventsRequest> {
-  readonly #parts: PushStreamParts;
-  readonly #caller: BidiCaller<PushSessionEventsResponse>;
-  readonly #options: PushStreamCallOptions;
-  #sessionId = "";
-  #stream: PushStream | undefined;
-  #hasEnded = false;
-  #cancelWait: (() => void) | undefined;
+function pushStreamCall(
+  parts: PushStreamParts,
+  caller: BidiCaller<PushSessionEventsResponse>,
+  options: CallOptions,
+): BidiReceiver<PushSessionEventsRequest> {
+  const { principal } = caller;
+  let sessionId = "";
+  let stream: PushStream | undefined;
+  let hasEnded = false;
+  let cancelWait: (() => void) | undefined;
+  const leave = (): void => {
+    if (hasEnded) return;
+    hasEnded = true;
+    cancelWait?.();
+    options.onEnd();
+  };
+  const own = withEnd(caller, leave);
+  const charge = (bytes: number): number => parts.rates.charge(principal, sessionId, bytes);
 
-  constructor(
-    parts: PushStreamParts,
-    caller: BidiCaller<PushSessionEventsResponse>,
-    options: PushStreamCallOptions,
-  ) {
-    this.#parts = parts;
-    this.#options = options;
-    this.#caller = {
-      principal: caller.principal,
-      send: (message) => caller.send(message),
-      get unsentBytes() {
-        return caller.unsentBytes;
-      },
-      resume: () => caller.resume(),
-      end: (error) => {
-        this.#onEnd();
-        caller.end(error);
-      },
-    };
+  async function open(request: Open): Promise<void> {
+    const allowed = options.allow(sessionId);
+    if (allowed !== undefined) await allowed;
+    if (hasEnded) return;
+    refuse(checkOpen(request));
+    const waitMs = charge(0);
+    if (waitMs > 0) await new Promise<void>((go) => (cancelWait = parts.timers.after(waitMs, go)));
+    const { producerEpoch: epoch } = request;
+    const opened = await parts.ingest.open({ sessionId, epoch }, () => hasEnded);
+    if (hasEnded) return;
+    const identity = { sessionId, opened, actor: actorOf(principal) };
+    const made = new PushStream(
+      { ...parts, charge },
+      own,
+      identity,
+      streamOptions(request, options),
+    );
+    if (!parts.groups.enter(made)) return;
+    stream = made;
+    made.begin();
+    if (opened.isCancelled) parts.onCancelledRun();
   }
 
-  get record(): BidiRecord {
-    return { sessionId: this.#sessionId, counts: this.#stream?.counts ?? {} };
-  }
-
-  get bufferedBytes(): number {
-    return this.#stream?.bufferedBytes ?? 0;
-  }
-
-  onMessage(request: PushSessionEventsRequest): boolean {
-    if (this.#stream !== undefined) return this.#stream.onMessage(request);
-    if (request.frame.case === "open") this.#open(request.frame.value);
-    else this.#caller.end(openFirst());
-    return false;
-  }
-
-  onDecodeError(error: ServiceError): void {
-    if (this.#stream === undefined) this.#caller.end(error);
-    else this.#stream.onDecodeError(error);
-  }
-
-  onHalfClose(): void {
-    if (this.#stream === undefined) this.#caller.end(openFirst());
-    else this.#stream.onHalfClose();
-  }
-
-  onDrain(): void {
-    this.#stream?.onDrain();
-  }
-
-  onClose(): void {
-    this.#stream?.onClose();
-    this.#onEnd();
-  }
-
-  #open(open: Open): void {
-    this.#sessionId = open.sessionId;
-    const violations = checkOpen(open);
-    if (violations.length > 0) return this.#caller.end(invalidArgument(violations));
-    const waitMs = this.#charge(0);
-    if (waitMs === 0) void this.#begin(open);
-    else this.#cancelWait = this.#parts.timers.after(waitMs, () => void this.#begin(open));
-  }
-
-  #charge(bytes: number): number {
-    return this.#parts.rates.charge(this.#caller.principal, this.#sessionId, bytes);
-  }
-
-  async #begin(open: Open): Promise<void> {
-    const { sessionId, producerEpoch: epoch } = open;
-    try {
-      const opened = await this.#parts.ingest.open({ sessionId, epoch }, () => this.#hasEnded);
-      if (!this.#hasEnded) this.#onOpen(open, opened);
-    } catch (error) {
-      this.#caller.end(ServiceError.from(error));
-    }
-  }
-
-  #onOpen(open: Open, opened: OpenedStream): void {
-    const actor = actorOf(this.#caller.principal);
-    const identity = { sessionId: open.sessionId, opened, actor };
-    const options = streamOptions(open, this.#options);
-    const parts = { ...this.#parts, charge: (bytes: number) => this.#charge(bytes) };
-    const stream = new PushStream(parts, this.#caller, identity, options);
-    if (!this.#parts.groups.enter(stream)) return;
-    this.#stream = stream;
-    stream.begin();
-    if (opened.isCancelled) this.#parts.onCancelledRun();
-  }
-
-  #onEnd(): void {
-    if (this.#hasEnded) return;
-    this.#hasEnded = true;
-    this.#cancelWait?.();
-    this.#options.onEnd();
-  }
+  return {
+    get record() {
+      return { sessionId, counts: stream?.counts ?? {} };
+    },
+    get bufferedBytes() {
+      return stream?.bufferedBytes ?? 0;
+    },
+    onMessage(request) {
+      if (stream !== undefined) return stream.onMessage(request);
+      if (request.frame.case === "open") {
+        ({ sessionId } = request.frame.value);
+        open(request.frame.value).catch((error: unknown) => own.end(ServiceError.from(error)));
+      } else own.end(openFirst());
+      return false;
+    },
+    onDecodeError: (error) => (stream === undefined ? own.end(error) : stream.onDecodeError(error)),
+    onHalfClose: () => (stream === undefined ? own.end(openFirst()) : stream.onHalfClose()),
+    onDrain: () => stream?.onDrain(),
+    onClose() {
+      stream?.onClose();
+      leave();
+    },
+  };
 }
 
-function streamOptions(open: Open, options: PushStreamCallOptions): StreamOptions {
+/** The same caller; `onEnd` is called before its call ends. */
+function withEnd<M>(caller: BidiCaller<M>, onEnd: () => void): BidiCaller<M> {
+  return {
+    principal: caller.principal,
+    send: (message) => caller.send(message),
+    get unsentBytes() {
+      return caller.unsentBytes;
+    },
+    resume: () => caller.resume(),
+    end(error) {
+      onEnd();
+      caller.end(error);
+    },
+  };
+}
+
+function streamOptions(open: Open, options: CallOptions): StreamOptions {
   const { textBytesMax, maxAgeMs } = COMPRESSOR_LIMITS;
   const { payloadBytesMax, pushStreamBytesMax: bytesMax } = options;
   return {
