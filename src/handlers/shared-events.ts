@@ -15,19 +15,14 @@ import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { EventRow } from "../store/rows.ts";
 import { toRawEvents } from "../contract/rows-to-wire.ts";
 
-export interface SharedEventsLimits {
-  /** The limit for one row's events; a larger row is not shared. */
-  readonly rowBytesMax: number;
-  /** Of all cached events, including freed ones that were not noticed yet. */
-  readonly bytesMax: number;
-}
-
 /**
  * A row of 10 KiB of text takes 1.1 MB when its tokens have four characters; watchers at the head
  * get the same few rows within milliseconds.
  */
-export const SHARED_EVENTS_LIMITS: SharedEventsLimits = {
+export const SHARED_EVENTS_LIMITS = {
+  /** The limit for one row's events; a larger row is not shared. */
   rowBytesMax: 2_097_152,
+  /** Of all cached events, including freed ones that were not noticed yet. */
   bytesMax: 16_777_216,
 };
 assert(SHARED_EVENTS_LIMITS.rowBytesMax <= SHARED_EVENTS_LIMITS.bytesMax);
@@ -40,14 +35,17 @@ interface Expansion {
 
 export class SharedEvents {
   readonly #toWhole: (row: EventRow) => SessionEvent;
-  readonly #limits: SharedEventsLimits;
+  readonly #limits: Readonly<typeof SHARED_EVENTS_LIMITS>;
   readonly #expansions = new WeakMap<EventRow, Expansion>();
   /** Cached expansions in the order of creation; weak, because they belong to their rows. */
   readonly #shared = new Set<{ readonly expansion: WeakRef<Expansion>; readonly bytes: number }>();
   bytes = 0;
 
   /** `toWhole` makes the one message of a row without an index. */
-  constructor(toWhole: (row: EventRow) => SessionEvent, limits: SharedEventsLimits) {
+  constructor(
+    toWhole: (row: EventRow) => SessionEvent,
+    limits: Readonly<typeof SHARED_EVENTS_LIMITS>,
+  ) {
     this.#toWhole = toWhole;
     this.#limits = limits;
   }

@@ -29,23 +29,16 @@ import type { WatchLimits, Acquire } from "./watch-limits.ts";
 import { type SessionDelivery, SessionWatch, type SessionWatchRequest } from "./session-watch.ts";
 import type { LiveState } from "./watcher.ts";
 
-export interface FeedLimits {
-  readonly feedsMax: number;
-  readonly pageRowsMax: number;
-  readonly pageBytesMax: number;
-  readonly pageReadsMax: number;
-  /** The pause between frames of a feed that advances without a sent row. */
-  readonly progressIntervalMs: number;
-  readonly pollIntervalMs: number;
-}
-
-export const FEED_LIMITS: Omit<FeedLimits, "pollIntervalMs"> = {
+export const FEED_LIMITS = {
   feedsMax: 32,
   pageRowsMax: 1_000,
   pageBytesMax: 1_048_576,
   pageReadsMax: 2,
+  /** The pause between frames of a feed that advances without a sent row. */
   progressIntervalMs: 5_000,
 };
+
+type FeedLimits = Readonly<typeof FEED_LIMITS> & { readonly pollIntervalMs: number };
 
 /** `server` is the server process whose clock made the positions. */
 export type FeedDelivery<S extends StreamName> =

@@ -43,14 +43,12 @@ export const REQUEST_BYTES_MAX = 4 * 1024 * 1024;
 /** Handlers get this long to notice that their calls were cut. */
 const CUT_HANDLERS_LIMIT_MS = 1_000;
 
-export interface Keepalive {
+const KEEPALIVE = {
   /** The interval of pings on quiet connections … */
-  readonly intervalMs: number;
+  intervalMs: 30_000,
   /** … and the limit of their answer; after it the connection is closed and its watches end. */
-  readonly timeoutMs: number;
-}
-
-const KEEPALIVE: Keepalive = { intervalMs: 30_000, timeoutMs: 10_000 };
+  timeoutMs: 10_000,
+};
 
 export interface RpcServerOptions {
   /** `host:port`; port 0 takes a free one. */
@@ -63,24 +61,18 @@ export interface RpcServerOptions {
   readonly requestBytesMax?: number;
   /** The time that calls in progress may take to finish when the server stops. */
   readonly stopLimitMs: number;
-  readonly keepalive?: Keepalive;
-  readonly limits?: Partial<RpcLimits>;
+  readonly keepalive?: typeof KEEPALIVE;
+  readonly limits?: Partial<typeof LIMITS>;
   /** The interval of the checks for late calls and ended tokens. */
   readonly tickMs?: number;
 }
 
 /** The limits of callers below the handlers. */
-export interface RpcLimits {
-  readonly connectionsMax: number;
-  /** Calls of one connection at a time, watches included; the caller's library queues others. */
-  readonly callsPerConnectionMax: number;
-  /** Bytes held for all callers together: requests, unread answers, rows for them. */
-  readonly receivedBytesMax: number;
-}
-
-const LIMITS: RpcLimits = {
+const LIMITS = {
   connectionsMax: 4_096,
+  /** Calls of one connection at a time, watches included; the caller's library queues others. */
   callsPerConnectionMax: 1_000,
+  /** Bytes held for all callers together: requests, unread answers, rows for them. */
   receivedBytesMax: 256 * 1024 * 1024,
 };
 
@@ -116,7 +108,7 @@ export class GrpcServer implements Unit {
     options: RpcServerOptions,
   ) {
     const { requestBytesMax = REQUEST_BYTES_MAX } = options;
-    const limits: RpcLimits = { ...LIMITS, ...options.limits };
+    const limits = { ...LIMITS, ...options.limits };
     this.#log = deps.log;
     this.#metrics = deps.metrics;
     this.#callers = callers;
@@ -221,7 +213,7 @@ export class GrpcServer implements Unit {
 
 function newServer(
   options: RpcServerOptions,
-  { callsPerConnectionMax }: RpcLimits,
+  { callsPerConnectionMax }: typeof LIMITS,
   intercept: ServerInterceptor,
 ): Server {
   const { keepalive = KEEPALIVE, requestBytesMax = REQUEST_BYTES_MAX } = options;

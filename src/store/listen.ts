@@ -41,23 +41,18 @@ export interface ListenOptions {
   readonly signal: AbortSignal;
 }
 
-export interface ListenLimits {
-  /** The limit for the connection and the answer to LISTEN. */
-  readonly openLimitMs: number;
-  readonly beatIntervalMs: number;
-  /** From the sending of a heartbeat to its arrival. */
-  readonly beatLimitMs: number;
-  /** The limit for the goodbye to a server that answers. */
-  readonly closeLimitMs: number;
-}
-
 /** Starting points, not measured against others. A silent loss is found after at most 5 s. */
-export const LISTEN_LIMITS: ListenLimits = {
+export const LISTEN_LIMITS = {
+  /** The limit for the connection and the answer to LISTEN. */
   openLimitMs: 5_000,
   beatIntervalMs: 2_000,
+  /** From the sending of a heartbeat to its arrival. */
   beatLimitMs: 3_000,
+  /** The limit for the goodbye to a server that answers. */
   closeLimitMs: 1_000,
 };
+
+export type ListenLimits = Readonly<typeof LISTEN_LIMITS>;
 
 export interface ListenerConnection {
   /** Resolves with the reason once nothing is received any more, also after `close`. */
