@@ -1,6 +1,8 @@
 /** The states of a session, in the words of the store, of HTTP and of commands, and as the contract has them. */
 import { SessionState } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import type { SessionState as StateName } from "../store/sessions.ts";
+import { type SessionState as StateName, STATE_NAMES } from "../store/sessions.ts";
+
+export { STATE_NAMES };
 
 export const STATES = {
   running: SessionState.RUNNING,
@@ -10,16 +12,6 @@ export const STATES = {
   cancelled: SessionState.CANCELLED,
   idle: SessionState.IDLE,
 } as const satisfies Record<StateName, SessionState>;
-
-/** In the order of the rule: the first that holds. */
-export const STATE_NAMES: readonly StateName[] = [
-  "running",
-  "waiting_for_runner",
-  "waiting_for_person",
-  "failed",
-  "cancelled",
-  "idle",
-];
 
 /** Undefined: any. */
 export function stateNameOf(state: SessionState): StateName | undefined {

@@ -18,13 +18,15 @@ export interface SessionScope {
 }
 
 /** Where a session stands: the first of these that holds. */
-export type SessionState =
-  | "running"
-  | "waiting_for_runner"
-  | "waiting_for_person"
-  | "failed"
-  | "cancelled"
-  | "idle";
+export const STATE_NAMES = [
+  "running",
+  "waiting_for_runner",
+  "waiting_for_person",
+  "failed",
+  "cancelled",
+  "idle",
+] as const;
+export type SessionState = (typeof STATE_NAMES)[number];
 
 /** The states of a session without an open run and without a waiting message, by the end of its last run. */
 const AFTER_RUNS: Readonly<Record<string, SessionState>> = {
