@@ -28,23 +28,23 @@ export interface Arranged {
 }
 
 /** The use that a batch makes of one session; it grows while the rows are placed. */
-export interface SessionUse {
+export class SessionUse {
   readonly sessionId: string;
   /** Among the sessions of the batch, in the order of their ids, from 1. */
-  place: number;
-  readonly pushes: Push[];
-  messages: bigint;
-  events: bigint;
-  rows: number;
+  place = 0;
+  readonly pushes: Push[] = [];
+  messages = 0n;
+  events = 0n;
+  rows = 0;
   /** Stored bytes, without the run ids of the rows that the next field counts. */
-  bytes: number;
+  bytes = 0;
   /** Rows in the run that is open when the batch begins. */
-  openRunRows: number;
+  openRunRows = 0;
   epoch: bigint | undefined;
   /** The last number of the last range; undefined: no range. */
   lastClientSeq: bigint | undefined;
   /** Refused numbers of the ranges. */
-  refused: number;
+  refused = 0;
   /** The open run after the batch; undefined: unchanged. */
   runId: string | undefined;
   /**
@@ -52,9 +52,9 @@ export interface SessionUse {
    * finished, `asked` of one that has asked and not ended (0009_asked.sql). Undefined: none, or it is not known.
    */
   runOutcome: string | undefined;
-  arrivals: number;
+  arrivals = 0;
   /** Arrivals that the claim of the batch takes. */
-  taken: number;
+  taken = 0;
   /** The last RUN_STARTED of a batch without a claim: the messages before it, the arrivals after it. */
   started: { readonly messages: bigint; arrivals: number } | undefined;
   /** The watermark after the claim of the batch; undefined: none. */
@@ -62,7 +62,11 @@ export interface SessionUse {
   /** The watermark before that turn, while its run is open. */
   openTurnSeq: bigint | undefined;
   /** The first message of the batch asks to end the open run. */
-  cancels: boolean;
+  cancels = false;
+
+  constructor(sessionId: string) {
+    this.sessionId = sessionId;
+  }
 }
 
 export interface Arrangement {
@@ -78,7 +82,7 @@ export function arrange(pushes: readonly Push[]): Arrangement {
   const arranged = pushes.map((push) => {
     let use = sessions.get(push.sessionId);
     if (use === undefined) {
-      use = unused(push.sessionId);
+      use = new SessionUse(push.sessionId);
       sessions.set(push.sessionId, use);
     }
     use.pushes.push(push);
@@ -136,30 +140,6 @@ function outcomeAfter({ runId, runOutcome }: SessionUse, end: EventRow): string 
   if (end.runOutcome !== "finished") return end.runOutcome;
   if (runOutcome === "asked") return "interrupted";
   return runId === undefined ? "ended" : "finished";
-}
-
-function unused(sessionId: string): SessionUse {
-  return {
-    sessionId,
-    place: 0,
-    pushes: [],
-    messages: 0n,
-    events: 0n,
-    rows: 0,
-    bytes: 0,
-    openRunRows: 0,
-    epoch: undefined,
-    lastClientSeq: undefined,
-    refused: 0,
-    runId: undefined,
-    runOutcome: undefined,
-    arrivals: 0,
-    taken: 0,
-    started: undefined,
-    turnSeq: undefined,
-    openTurnSeq: undefined,
-    cancels: false,
-  };
 }
 
 /**
