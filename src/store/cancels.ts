@@ -6,7 +6,6 @@ import { type SQL, sql } from "drizzle-orm";
 import { optionalBigintOf, optionalTextOf, TABLE } from "./columns.ts";
 import { bigintOf, type Database, SERVER } from "./database.ts";
 import { readRow } from "./pages.ts";
-import type { MessageRow } from "./rows.ts";
 
 /** The state of a session for a cancel, and for the end of a cancelled run. */
 export interface RunState {
@@ -37,18 +36,16 @@ interface CancelsPage {
   readonly rowsMax: number;
 }
 
-export interface CancelStore {
-  /** Undefined: no such session. */
-  readRun(run: { readonly sessionId: string; readonly key: string }): Promise<RunState | undefined>;
-  /** Undefined: the message was erased. */
-  readCancel(sessionId: string, seq: bigint): Promise<MessageRow | undefined>;
-  /** In the order of the sessions' ids. */
-  openCancels(page: CancelsPage): Promise<readonly OpenCancel[]>;
-}
+export type CancelStore = ReturnType<typeof createCancelStore>;
 
-export function createCancelStore(database: Database): CancelStore {
+export function createCancelStore(database: Database) {
   return {
-    async readRun({ sessionId, key }) {
+    /** Undefined: no such session. */
+    async readRun(run: {
+      readonly sessionId: string;
+      readonly key: string;
+    }): Promise<RunState | undefined> {
+      const { sessionId, key } = run;
       const [row] = await database.run(sql`
         select s.deleted_at is not null as deleted, s.open_run_id, s.producer_epoch, s.cancel_seq,
           (select seq from ${TABLE.messages}
@@ -65,8 +62,11 @@ export function createCancelStore(database: Database): CancelStore {
         repeatedSeq: optionalBigintOf(row["stored_seq"]),
       };
     },
-    readCancel: (sessionId, seq) => readRow(database, { stream: "messages", sessionId, seq }),
-    async openCancels(page) {
+    /** Undefined: the message was erased. */
+    readCancel: (sessionId: string, seq: bigint) =>
+      readRow(database, { stream: "messages", sessionId, seq }),
+    /** In the order of the sessions' ids. */
+    async openCancels(page: CancelsPage): Promise<readonly OpenCancel[]> {
       const open: OpenCancel[] = [];
       for (const row of await database.run(openCancelsStatement(page))) {
         const [sessionId, seq] = [String(row["id"]), bigintOf(row["cancel_seq"])];

@@ -9,12 +9,7 @@ import { bytesOf } from "./pages.ts";
 import { anyOf, COLUMNS, columnsOf, isoOf, microsColumn, rowOf, TABLE } from "./columns.ts";
 import { type RawRow, type Database, SERVER, startOf } from "./database.ts";
 import type { RowOf, StreamName } from "./rows.ts";
-import {
-  type ChangeCursor,
-  type ChangesPage,
-  type ChangesRequest,
-  readChanges,
-} from "./session-changes.ts";
+import { type ChangeCursor, type ChangesRequest, readChanges } from "./session-changes.ts";
 
 /** The rows that one filtered page reads; the page then ends with its last position. */
 const FILTERED_ROWS_LOOKED_AT_MAX = 4_000;
@@ -61,17 +56,13 @@ export interface FeedPage<S extends StreamName> {
   readonly position: FeedPosition;
 }
 
-export interface FeedReader {
-  look(): Promise<Look>;
-  page<S extends StreamName>(request: FeedPageRequest<S>): Promise<FeedPage<S>>;
-  changes(request: ChangesRequest): Promise<ChangesPage>;
-}
+export type FeedReader = ReturnType<typeof createFeedReader>;
 
-export function createFeedReader(database: Database): FeedReader {
+export function createFeedReader(database: Database) {
   return {
     look: () => look(database),
-    page: (request) => readFeedPage(database, request),
-    changes: (request) => readChanges(database, request),
+    page: <S extends StreamName>(request: FeedPageRequest<S>) => readFeedPage(database, request),
+    changes: (request: ChangesRequest) => readChanges(database, request),
   };
 }
 
