@@ -11,7 +11,7 @@ import type { Clock } from "@session-ledger/base/clock";
 import { systemTimers, within } from "@session-ledger/base/timers";
 import type { Config } from "./config/config.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "./conversation/transcripts.ts";
-import { createIngest } from "./ingest/ingest.ts";
+import { Ingest } from "./ingest/ingest.ts";
 import { Feeds, FEED_LIMITS } from "./live/feeds.ts";
 import { Subscriptions } from "./live/hints/subscriptions.ts";
 import { createHintBus, type HintBus, type WakeUps } from "./live/hints/hint-bus.ts";
@@ -89,7 +89,7 @@ export function createCore(config: Config, base: ServiceBase, postgres: Postgres
   };
   const { batchRowsMax: rowsMax, batchBytesMax: bytesMax } = config;
   const pace = new Pace(clock);
-  const ingest = createIngest(
+  const ingest = new Ingest(
     { writer, publish, clock, metrics, onCommit: pace.committed.bind(pace) },
     { ...config, batch: { rowsMax, bytesMax } },
   );

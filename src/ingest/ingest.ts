@@ -58,21 +58,6 @@ const IN_FLIGHT_MAX = 2;
 /** Batches in flight for sessions that are locked, or whose node may be lost: each may occupy a connection for long. */
 const LOCKED_IN_FLIGHT_MAX = 4;
 
-export interface Ingest extends Unit {
-  /**
-   * Resolves after commit. `isAbandoned` is called before the push is first sent; true drops it.
-   * Rejects with a ServiceError: refused, QUEUE_FULL, UNAVAILABLE, OUTCOME_UNKNOWN, SHUTTING_DOWN.
-   *
-   * The ranges of a stream are pushed in order, without waiting; after a rejected one no later one
-   * is stored. `span` records the time in the queue, and each try to commit.
-   */
-  push(push: Push, isAbandoned: () => boolean, span?: Span): Promise<Acknowledged>;
-  /** Opens a push stream, which ends all others of the session; resolves and rejects as `push`. */
-  open(request: StreamRequest, isAbandoned: () => boolean): Promise<OpenedStream>;
-  /** The time that the oldest push has waited for its batch; 0 when none waits. */
-  waitedMs(): number;
-}
-
 interface IngestDependencies {
   readonly writer: LedgerWriter;
   /** Gets every committed batch, before the callers are answered. Must not throw. */
@@ -111,11 +96,7 @@ interface Remainder {
   failures: number;
 }
 
-export function createIngest(dependencies: IngestDependencies, limits: IngestLimits): Ingest {
-  return new GroupCommit(dependencies, limits);
-}
-
-class GroupCommit implements Ingest {
+export class Ingest implements Unit {
   readonly #dependencies: IngestDependencies;
   readonly #limits: IngestLimits;
   readonly #queue = new PushQueue<PendingPush>();
@@ -142,6 +123,13 @@ class GroupCommit implements Ingest {
     while (this.#running.size > 0) await Promise.allSettled(this.#running);
   }
 
+  /**
+   * Resolves after commit. `isAbandoned` is called before the push is first sent; true drops it.
+   * Rejects with a ServiceError: refused, QUEUE_FULL, UNAVAILABLE, OUTCOME_UNKNOWN, SHUTTING_DOWN.
+   *
+   * The ranges of a stream are pushed in order, without waiting; after a rejected one no later one
+   * is stored. `span` records the time in the queue, and each try to commit.
+   */
   push(push: Push, isAbandoned: () => boolean, span?: Span): Promise<Acknowledged> {
     const call = { push, isAbandoned, span };
     const earlier = this.#queue.repeatedBy(push);
@@ -153,6 +141,7 @@ class GroupCommit implements Ingest {
     );
   }
 
+  /** The time that the oldest push has waited for its batch; 0 when none waits. */
   waitedMs(): number {
     const nowMs = this.#dependencies.clock.monotonicMs();
     let oldestMs = nowMs;
@@ -190,6 +179,7 @@ class GroupCommit implements Ingest {
     return answer.promise;
   }
 
+  /** Opens a push stream, which ends all others of the session; resolves and rejects as `push`. */
   async open(request: StreamRequest, isAbandoned: () => boolean): Promise<OpenedStream> {
     const opening = this.#opener.open(request, isAbandoned);
     this.#running.add(opening);

@@ -9,7 +9,7 @@ import { Semaphore } from "../../src/base/semaphore.ts";
 import { createGiveFeedback } from "../../src/handlers/feedback.ts";
 import { systemClock } from "@session-ledger/base/clock";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
-import { createIngest } from "../../src/ingest/ingest.ts";
+import { Ingest } from "../../src/ingest/ingest.ts";
 import { eraseBatch } from "../../src/maintenance/erase.ts";
 import { verify } from "../../src/maintenance/verify.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
@@ -51,7 +51,7 @@ function instance(given: { readonly foldBytesMax?: number } = {}) {
   const metrics = createMetrics();
   const parts = { clock: systemClock, metrics };
   const publish = (): void => undefined;
-  const ingest = createIngest({ writer: ledgerWriter(database), publish, ...parts }, LIMITS);
+  const ingest = new Ingest({ writer: ledgerWriter(database), publish, ...parts }, LIMITS);
   const reader = createReader(database);
   const limits = { ...TRANSCRIPT_LIMITS, ...given, bytesMax: 10_000_000 };
   const transcripts = new Transcripts(

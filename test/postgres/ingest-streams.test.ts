@@ -1,7 +1,7 @@
 /** Push streams through group commit: order, refusals, lost answers, and reconnects. */
 import { describe, expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
-import { createIngest, type IngestLimits } from "../../src/ingest/ingest.ts";
+import { Ingest, type IngestLimits } from "../../src/ingest/ingest.ts";
 import type { LedgerWriter } from "../../src/ingest/opener.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { createDatabase as openDatabase } from "../../src/store/database.ts";
@@ -38,7 +38,7 @@ function start(
   const stored = ledgerWriter(ledger.database);
   const published: StoredRow[] = [];
   const metrics = createMetrics();
-  const ingest = createIngest(
+  const ingest = new Ingest(
     {
       writer: { ...stored, ...change(stored) },
       publish: (rows) => void published.push(...rows),
@@ -387,7 +387,7 @@ describe("an opening", () => {
 
     let nowMs = 0;
     const clock = { ...systemClock, monotonicMs: () => (nowMs += 4_000) };
-    const slow = createIngest(
+    const slow = new Ingest(
       {
         writer: { ...ledgerWriter(ledger.database), ...unreachable() },
         publish: () => undefined,

@@ -1,7 +1,7 @@
 import postgres from "postgres";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
-import { createIngest, type Ingest, type IngestLimits } from "../../src/ingest/ingest.ts";
+import { Ingest, type IngestLimits } from "../../src/ingest/ingest.ts";
 import type { LedgerWriter } from "../../src/ingest/opener.ts";
 import { loadConfig } from "../../src/config/config.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
@@ -48,7 +48,7 @@ function start(
   const publish = (rows: readonly StoredRow[]): void => {
     published.push(...rows);
   };
-  const ingest = createIngest(
+  const ingest = new Ingest(
     { writer, publish, clock: systemClock, metrics },
     options.limits ?? LIMITS,
   );
@@ -157,7 +157,7 @@ describe("group commit", () => {
         return outcomes;
       },
     };
-    const ingest = createIngest(
+    const ingest = new Ingest(
       { writer, publish: () => undefined, clock: systemClock, metrics: createMetrics() },
       { ...LIMITS, batch: { rowsMax: 8, bytesMax: 1_000_000 } },
     );
@@ -288,7 +288,7 @@ test("a session with a slow statement does not fail the others of its batch, and
       return stored.append(pushes, options);
     },
   };
-  const ingest = createIngest(
+  const ingest = new Ingest(
     { writer, publish: () => undefined, clock: systemClock, metrics: createMetrics() },
     LIMITS,
   );
@@ -318,7 +318,7 @@ describe("a push without a key", () => {
     const lost = async (): Promise<never> => {
       throw Object.assign(new Error("write CONNECTION_CLOSED"), { code: "CONNECTION_CLOSED" });
     };
-    const ingest: Ingest = createIngest(
+    const ingest = new Ingest(
       {
         writer: { append: lost, openStream: lost },
         publish: () => undefined,
@@ -353,7 +353,7 @@ describe("a batch that the limit of a session splits into turns, where the third
       ...ledgerWriter(ledger.database),
       append: (pushes) => append(database, pushes, { createMissing: true, wait: true, limits }),
     };
-    const ingest = createIngest(
+    const ingest = new Ingest(
       { writer, publish: () => undefined, clock: systemClock, metrics: createMetrics() },
       LIMITS,
     );
@@ -422,7 +422,7 @@ test("a push that is given up after a lost try is not reported as not stored", a
   const failing = async (): Promise<never> => {
     throw Object.assign(new Error("failed"), { code: codes.shift() });
   };
-  const ingest = createIngest(
+  const ingest = new Ingest(
     {
       writer: { append: failing, openStream: failing },
       publish: () => undefined,
@@ -465,7 +465,7 @@ describe("a lost node of a sharded engine", () => {
         return stored.append(pushes, options);
       },
     };
-    const ingest = createIngest(
+    const ingest = new Ingest(
       { writer, publish: () => undefined, clock: systemClock, metrics: createMetrics() },
       LIMITS,
     );
@@ -504,7 +504,7 @@ describe("a lost node of a sharded engine", () => {
         return stored.append(pushes, options);
       },
     };
-    const ingest = createIngest(
+    const ingest = new Ingest(
       { writer, publish: () => undefined, clock: systemClock, metrics: createMetrics() },
       LIMITS,
     );

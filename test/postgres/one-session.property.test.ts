@@ -10,7 +10,7 @@ import { afterAll, expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import { nextStep } from "../../src/handlers/turns/next-step.ts";
-import { createIngest, type Ingest } from "../../src/ingest/ingest.ts";
+import { Ingest } from "../../src/ingest/ingest.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase, type Database, sql } from "../../src/store/database.ts";
@@ -99,7 +99,7 @@ class Side {
     this.#prefix = prefix;
     this.#database = database;
     const options = { createMissing: true };
-    this.#ingest = createIngest(
+    this.#ingest = new Ingest(
       {
         writer: {
           sessionCallsMax: database.sessionCallsMax,

@@ -12,7 +12,7 @@ import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
-import { createIngest, type Ingest } from "../../src/ingest/ingest.ts";
+import { Ingest } from "../../src/ingest/ingest.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { Live } from "../../src/live/live.ts";
 import { createLogTo } from "../../src/observability/log.ts";
@@ -65,7 +65,7 @@ async function startReplica(url: string): Promise<Replica> {
   const reader = createReader(database);
   const log = createLogTo({ write: () => undefined }, "silent");
   const live = new Live({ reader, clock: systemClock, log }, LIMITS);
-  const ingest = createIngest(
+  const ingest = new Ingest(
     {
       writer: ledgerWriter(database),
       publish: (rows) => live.onCommit(rows),

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { ServiceError } from "@session-ledger/base/errors";
 import { systemClock } from "@session-ledger/base/clock";
-import { createIngest } from "../../src/ingest/ingest.ts";
+import { Ingest } from "../../src/ingest/ingest.ts";
 import { PushQueue, type QueuedPush } from "../../src/ingest/queue.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { newPush, newRow } from "../support/ledger.ts";
@@ -46,7 +46,7 @@ describe("the queue of pushes", () => {
       clock: systemClock,
       metrics: createMetrics(),
     };
-    const ingest = createIngest(parts, { batch, ...limits });
+    const ingest = new Ingest(parts, { batch, ...limits });
     const refusals: ServiceError[] = [];
     for (let n = 0; n < 5; n += 1) {
       void ingest
