@@ -82,18 +82,6 @@ export class PushQueue<T extends QueuedPush> {
     }
   }
 
-  /** Removes a waiting item; false when the item does not wait. */
-  remove(item: T): boolean {
-    const queue = this.#sessions.get(item.push.sessionId);
-    const index = queue?.waiting.indexOf(item) ?? -1;
-    if (queue === undefined || index < 0) return false;
-    queue.waiting.splice(index, 1);
-    this.rows -= item.rows;
-    this.bytes -= item.bytes;
-    this.#classify(queue);
-    return true;
-  }
-
   /** The first waiting item of each session. */
   *first(): Generator<T> {
     for (const { waiting } of this.#sessions.values())

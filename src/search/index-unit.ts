@@ -69,7 +69,6 @@ export interface IndexOptions {
   readonly language: string | undefined;
   /** Without it, the work has no pauses. */
   readonly isGentle: boolean;
-  readonly idleMs?: number;
 }
 
 const PASS_INTERVAL_MS = 1_000;
@@ -338,14 +337,13 @@ export class TextIndex implements Unit {
   /** Folds that are at rest hold nothing that is not stored. */
   async #closeSome(): Promise<void> {
     const nowMs = this.#parts.clock.monotonicMs();
-    const { idleMs = IDLE_MS } = this.#options;
     let bytes = 0;
     for (const [sessionId, { fold }] of this.#folds) {
       if (fold.isAtRest) this.#folds.delete(sessionId);
       else bytes += FOLD_BYTES_MIN + fold.bytes;
     }
     for (const [sessionId, cached] of this.#folds) {
-      if (nowMs - cached.rowsAtMs < idleMs && bytes <= FOLDS_BYTES_MAX) continue;
+      if (nowMs - cached.rowsAtMs < IDLE_MS && bytes <= FOLDS_BYTES_MAX) continue;
       bytes -= FOLD_BYTES_MIN + cached.fold.bytes;
       await this.#store(sessionId, cached, true);
     }
