@@ -42,7 +42,7 @@ import {
   type PendingPush,
   PushQueue,
 } from "./queue.ts";
-import { type LedgerWriter, Opener } from "./opener.ts";
+import { createOpener, type LedgerWriter } from "./opener.ts";
 import {
   callerLeft,
   outcomeUnknown,
@@ -102,7 +102,7 @@ export class Ingest implements Unit {
   readonly #queue = new PushQueue<PendingPush>();
   readonly #running = new Set<Promise<unknown>>();
   readonly #stop = new AbortController();
-  readonly #opener: Opener;
+  readonly #open: ReturnType<typeof createOpener>;
   #inFlight = 0;
   #lockedInFlight = 0;
   #scheduled = false;
@@ -111,7 +111,7 @@ export class Ingest implements Unit {
     this.#dependencies = dependencies;
     this.#limits = limits;
     const { writer, clock } = dependencies;
-    this.#opener = new Opener({ writer, clock, stop: this.#stop.signal });
+    this.#open = createOpener({ writer, clock, stop: this.#stop.signal });
   }
 
   async start(): Promise<void> {}
@@ -181,7 +181,7 @@ export class Ingest implements Unit {
 
   /** Opens a push stream, which ends all others of the session; resolves and rejects as `push`. */
   async open(request: StreamRequest, isAbandoned: () => boolean): Promise<OpenedStream> {
-    const opening = this.#opener.open(request, isAbandoned);
+    const opening = this.#open(request, isAbandoned);
     this.#running.add(opening);
     try {
       return await opening;

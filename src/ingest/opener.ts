@@ -37,7 +37,7 @@ export interface LedgerWriter {
   readonly refusal?: () => ServiceError | undefined;
 }
 
-interface OpenerDependencies {
+interface OpenerParts {
   readonly writer: Pick<LedgerWriter, "openStream" | "refusal">;
   readonly clock: Clock;
   /** After this abort nothing new is sent. */
@@ -49,18 +49,13 @@ const BUSY_MAX = 4;
 /** Openings at once, and as many for locked sessions: after a restart every writer returns. */
 const LANES = { atOnce: 2, waiting: { max: 10_000, full: queueFull } };
 
-export class Opener {
-  readonly #dependencies: OpenerDependencies;
-  readonly #free = new Semaphore(LANES);
-  readonly #locked = new Semaphore(LANES);
+/** Resolves after commit; rejects with a ServiceError. */
+type Open = (request: StreamRequest, isAbandoned: () => boolean) => Promise<OpenedStream>;
 
-  constructor(dependencies: OpenerDependencies) {
-    this.#dependencies = dependencies;
-  }
-
-  /** Resolves after commit; rejects with a ServiceError. */
-  async open(request: StreamRequest, isAbandoned: () => boolean): Promise<OpenedStream> {
-    const { clock, stop, writer } = this.#dependencies;
+export function createOpener({ writer, clock, stop }: OpenerParts): Open {
+  const free = new Semaphore(LANES);
+  const locked = new Semaphore(LANES);
+  return async (request, isAbandoned) => {
     const refusal = writer.refusal?.();
     if (refusal !== undefined) throw refusal;
     const sinceMs = clock.monotonicMs();
@@ -68,8 +63,13 @@ export class Opener {
     for (let failures = 0; ; failures += 1) {
       let cause: unknown;
       try {
-        const opening = await this.#ask(request, { wait: busy >= BUSY_MAX, isAbandoned });
-        if (opening.kind === "opened") return openedStream(opening);
+        const wait = busy >= BUSY_MAX;
+        const opening = await (wait ? locked : free).run(() => {
+          if (stop.aborted) throw stopping();
+          if (isAbandoned()) throw callerLeft();
+          return writer.openStream(request, { wait });
+        });
+        if (opening.kind === "opened") return opening;
         if (opening.kind !== "busy") throw openingRefusal(opening, request);
         busy += 1;
       } catch (error) {
@@ -82,22 +82,5 @@ export class Opener {
       const pauseMs = backoffMs(RETRY_DELAY, failures, Math.random());
       await delay(pauseMs, undefined, { signal: stop }).catch(() => undefined);
     }
-  }
-
-  #ask(
-    request: StreamRequest,
-    { wait, isAbandoned }: { readonly wait: boolean; readonly isAbandoned: () => boolean },
-  ): Promise<OpeningResult> {
-    const { writer, stop } = this.#dependencies;
-    return (wait ? this.#locked : this.#free).run(async () => {
-      if (stop.aborted) throw stopping();
-      if (isAbandoned()) throw callerLeft();
-      return writer.openStream(request, { wait });
-    });
-  }
-}
-
-function openedStream(opened: OpenedStream): OpenedStream {
-  const { epoch, stream, lastClientSeq, refused, isCancelled } = opened;
-  return { epoch, stream, lastClientSeq, refused, isCancelled };
+  };
 }
