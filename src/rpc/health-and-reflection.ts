@@ -109,36 +109,33 @@ function definitionOf(service: DescService, typeName = service.typeName): Servic
 
 /** A client watches health once per connection, and asks reflection a few questions at a time. */
 const CALLS_PER_CONNECTION_MAX = 16;
-/** One connection may have a few of these calls, and all connections together `callsMax`. */
-export class HealthAndReflectionCalls {
-  readonly #parts: CallParts;
-  readonly #callsMax: number;
-  readonly #byConnection = new WeakMap<Http2Session, number>();
-  #open = 0;
 
-  constructor(parts: CallParts, { callsMax }: { readonly callsMax: number }) {
-    this.#parts = parts;
-    this.#callsMax = callsMax;
-  }
-
-  /** Undefined: the call is counted until its stream closes; else the reason of its refusal. */
-  begin(stream: ServerHttp2Stream): ServiceError | undefined {
+/**
+ * One connection may have a few of these calls, and all connections together `callsMax`. The function begins a
+ * call. Undefined: it is counted until its stream closes; else the reason of its refusal.
+ */
+export function healthAndReflectionCalls(
+  parts: CallParts,
+  { callsMax }: { readonly callsMax: number },
+): (stream: ServerHttp2Stream) => ServiceError | undefined {
+  const byConnection = new WeakMap<Http2Session, number>();
+  let open = 0;
+  const count = (session: Http2Session, change: 1 | -1): void => {
+    open += change;
+    byConnection.set(session, (byConnection.get(session) ?? 0) + change);
+  };
+  return (stream) => {
     const { session } = stream;
     if (session === undefined) return tooMany(); // The connection is gone.
-    const own = this.#byConnection.get(session) ?? 0;
-    if (own >= CALLS_PER_CONNECTION_MAX || this.#open >= this.#callsMax) return tooMany();
-    const reservation = this.#parts.budget.reserve(UNKNOWN, CALL_BYTES);
+    const own = byConnection.get(session) ?? 0;
+    if (own >= CALLS_PER_CONNECTION_MAX || open >= callsMax) return tooMany();
+    const reservation = parts.budget.reserve(UNKNOWN, CALL_BYTES);
     if (reservation === undefined) return tooMany();
-    this.#count(session, 1);
-    stream.once("close", () => this.#count(session, -1));
-    void new HealthAndReflectionRequest(this.#parts, stream, reservation);
+    count(session, 1);
+    stream.once("close", () => count(session, -1));
+    boundRequest(parts, stream, reservation);
     return undefined;
-  }
-
-  #count(session: Http2Session, change: 1 | -1): void {
-    this.#open += change;
-    this.#byConnection.set(session, (this.#byConnection.get(session) ?? 0) + change);
-  }
+  };
 }
 
 function tooMany(): ServiceError {
@@ -155,51 +152,35 @@ const UNKNOWN = "?";
  * Cuts a request that is large or does not end, and a long conversation with reflection. Frees the
  * memory of the request at its end: a watch of health may stay for days.
  */
-class HealthAndReflectionRequest implements IncomingOwner, OpenCall {
-  readonly isStream = false;
-  readonly #parts: CallParts;
-  readonly #stream: ServerHttp2Stream;
-  readonly #reservation: Reservation;
-  #received = 0;
-  #lateTicks = 0;
-
-  constructor(parts: CallParts, stream: ServerHttp2Stream, reservation: Reservation) {
-    this.#parts = parts;
-    this.#stream = stream;
-    this.#reservation = reservation;
-    parts.openCalls.add(this);
-    void new IncomingBytes(stream, this);
-    stream.once("close", () => this.onRequestEnd());
-  }
-
-  onMessageHead(bytes: number): boolean {
-    return this.onPieces(HEAD_BYTES + bytes);
-  }
-
-  onPieces(bytes: number): boolean {
-    this.#received += bytes;
-    if (this.#received <= BYTES_MAX) return true;
-    this.fail();
+function boundRequest(parts: CallParts, stream: ServerHttp2Stream, reservation: Reservation): void {
+  let received = 0;
+  let lateTicks = 0;
+  const fail = (): void => stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  const onPieces = (bytes: number): boolean => {
+    received += bytes;
+    if (received <= BYTES_MAX) return true;
+    fail();
     return false;
-  }
-
-  onRequestEnd(): void {
-    this.#parts.openCalls.remove(this);
-    this.#reservation.release();
-  }
-
-  onFlood(): void {
-    this.#parts.cut(this.#stream);
-  }
-
-  tick(): void {
-    this.#lateTicks += 1;
-    if (this.#lateTicks > LATE_TICKS) this.#stream.close(constants.NGHTTP2_CANCEL);
-  }
-
-  fail(): void {
-    this.#stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
-  }
+  };
+  const onRequestEnd = (): void => {
+    parts.openCalls.remove(request);
+    reservation.release();
+  };
+  const request: IncomingOwner & OpenCall = {
+    isStream: false,
+    onMessageHead: (bytes) => onPieces(HEAD_BYTES + bytes),
+    onPieces,
+    onRequestEnd,
+    onFlood: () => parts.cut(stream),
+    tick() {
+      lateTicks += 1;
+      if (lateTicks > LATE_TICKS) stream.close(constants.NGHTTP2_CANCEL);
+    },
+    fail,
+  };
+  parts.openCalls.add(request);
+  void new IncomingBytes(stream, request);
+  stream.once("close", onRequestEnd);
 }
 
 /**

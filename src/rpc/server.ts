@@ -32,7 +32,7 @@ import { definitionOf } from "./codec.ts";
 import type { LoggedCalls } from "../observability/call-records.ts";
 import { Decompressor } from "./decompress.ts";
 import { Connections, limitHttp2 } from "./connections.ts";
-import { addReflection, HealthAndReflectionCalls, Health } from "./health-and-reflection.ts";
+import { addReflection, Health, healthAndReflectionCalls } from "./health-and-reflection.ts";
 import { GrpcListener } from "./listener.ts";
 import { type OpenCall, OpenCalls } from "./open-calls.ts";
 import { type CallParts, TICK_MS } from "./serve.ts";
@@ -93,7 +93,7 @@ export class GrpcServer implements Unit {
   readonly #memory: Budget;
   readonly #metrics: AnswerDeps["metrics"];
   readonly #connections: Connections;
-  readonly #healthAndReflection: HealthAndReflectionCalls;
+  readonly #beginHealthOrReflection: ReturnType<typeof healthAndReflectionCalls>;
   readonly #health = new Health([SessionService.typeName]);
   readonly #server: Server;
   readonly #listener: GrpcListener;
@@ -124,7 +124,7 @@ export class GrpcServer implements Unit {
       requestBytesMax,
       cut: (stream) => this.#connections.cut(stream),
     };
-    this.#healthAndReflection = new HealthAndReflectionCalls(callParts, {
+    this.#beginHealthOrReflection = healthAndReflectionCalls(callParts, {
       callsMax: limits.connectionsMax,
     });
     const answerDeps = { ...deps, ...callParts };
@@ -196,7 +196,7 @@ export class GrpcServer implements Unit {
       if (answer !== undefined) {
         return new ServerInterceptingCall(wire, { start: () => answer(wire, arrived) });
       }
-      const refusal = this.#healthAndReflection.begin(arrived.stream);
+      const refusal = this.#beginHealthOrReflection(arrived.stream);
       if (refusal !== undefined) {
         const refuse = (): void => wire.sendStatus(statusOf(refusal));
         return new ServerInterceptingCall(wire, { start: refuse });
