@@ -103,7 +103,7 @@ export function createListHandlers(
     check(request);
     const { sessionId } = request;
     const expand = "expand" in request && request.expand;
-    const { afterSeq, beforeSeq, itemsMax } = boundsOf(request);
+    const { afterSeq, beforeSeq, itemsMax, descending } = boundsOf(request);
     const readAfter = (after: bigint): Promise<Page<S>> => {
       // Events of the row with the cursor that the caller has; they do not count for its page.
       const seen = afterSeq > after ? Number(afterSeq - after) : 0;
@@ -112,7 +112,7 @@ export function createListHandlers(
         sessionId,
         after,
         before: beforeSeq,
-        descending: request.descending,
+        descending,
         rowsMax: itemsMax,
         bytesMax: PAGE_BYTES_MAX,
         filter: filterOf(request, span),
@@ -152,37 +152,28 @@ function eventsOf(
   page: Page<"events">,
   request: ListSessionEventsRequest,
 ): ListSessionEventsResponse {
-  if (request.expand) return rawEventsOf(page, request);
-  return {
-    $typeName: "ambient.v1.ListSessionEventsResponse",
-    items: page.rows.map((row) => toSessionEvent(row)),
-    ...cursorsOf(page),
-  };
+  const { items, cursors } = request.expand
+    ? rawPage(page, boundsOf(request))
+    : { items: page.rows.map((row) => toSessionEvent(row)), cursors: page };
+  return { $typeName: "ambient.v1.ListSessionEventsResponse", items, ...cursorsOf(cursors) };
 }
 
+/** Of a page of rows, or of a page of raw events that is cut out of one. */
 function boundsOf(request: ListSessionMessagesRequest | ListSessionEventsRequest) {
   return {
+    /** The caller's own cursor, which may be any event's number. */
     afterSeq: request.afterSeq > 0n ? request.afterSeq : 0n,
+    /** Only events below this number; undefined: no bound. */
     beforeSeq: request.beforeSeq > 0n ? request.beforeSeq : undefined,
     itemsMax: request.pageSize === 0 ? PAGE_ROWS_DEFAULT : request.pageSize,
+    descending: request.descending,
   };
 }
 
-function rawEventsOf(
-  page: Page<"events">,
-  request: ListSessionEventsRequest,
-): ListSessionEventsResponse {
-  const { itemsMax: eventsMax, ...bounds } = boundsOf(request);
-  const { descending } = request;
-  const raw = rawPage(page, { ...bounds, descending, eventsMax, bytesMax: PAGE_BYTES_MAX });
-  return {
-    $typeName: "ambient.v1.ListSessionEventsResponse",
-    items: [...raw.items],
-    ...cursorsOf(raw),
-  };
-}
+type Bounds = ReturnType<typeof boundsOf>;
+type Cursors = Pick<Page<StreamName>, "nextAfter" | "nextBefore" | "hasMore">;
 
-function cursorsOf(page: Pick<Page<StreamName>, "nextAfter" | "nextBefore" | "hasMore">) {
+function cursorsOf(page: Cursors) {
   return { nextAfterSeq: page.nextAfter, nextBeforeSeq: page.nextBefore, hasMore: page.hasMore };
 }
 
@@ -224,42 +215,29 @@ function filterOf(
 
 /**
  * Cuts a page of raw events out of a page of rows. Both ends may lie inside a merged row. A row
- * without an index is never cut.
+ * without an index is never cut. The page has at least one event; its bytes are those of payloads and run ids.
  */
-
-interface RawPageRequest {
-  /** The caller's own cursor, which may be any event's number. */
-  readonly afterSeq: bigint;
-  /** Only events below this number; undefined: no bound. */
-  readonly beforeSeq: bigint | undefined;
-  readonly descending: boolean;
-  readonly eventsMax: number;
-  /** Of payloads and run ids together; the page has at least one event. */
-  readonly bytesMax: number;
-}
-
-interface RawPage extends Pick<Page<"events">, "nextAfter" | "nextBefore" | "hasMore"> {
-  readonly items: readonly SessionEvent[];
-}
-
-function rawPage(page: Page<"events">, request: RawPageRequest): RawPage {
-  const { descending, eventsMax, bytesMax } = request;
+function rawPage(
+  page: Page<"events">,
+  bounds: Bounds,
+): { readonly items: SessionEvent[]; readonly cursors: Cursors } {
+  const { descending, itemsMax } = bounds;
   const items: SessionEvent[] = [];
   let bytes = 0;
   for (const row of page.rows) {
-    for (const event of descending ? downwards(row, request) : upwards(row, request)) {
+    for (const event of descending ? downwards(row, bounds) : upwards(row, bounds)) {
       bytes += Buffer.byteLength(event.payload) + Buffer.byteLength(event.runId);
-      if (items.length === eventsMax || (items.length > 0 && bytes > bytesMax))
-        return { items, ...cursorsWithin(items, request) };
+      if (items.length === itemsMax || (items.length > 0 && bytes > PAGE_BYTES_MAX))
+        return { items, cursors: cursorsWithin(items, bounds) };
       items.push(event);
     }
   }
-  return { items, ...cursorsAround(page, request), hasMore: page.hasMore };
+  return { items, cursors: { ...cursorsAround(page, bounds), hasMore: page.hasMore } };
 }
 
 function* upwards(
   row: EventRow,
-  { afterSeq, beforeSeq }: Pick<RawPageRequest, "afterSeq" | "beforeSeq">,
+  { afterSeq, beforeSeq }: Pick<Bounds, "afterSeq" | "beforeSeq">,
 ): Generator<SessionEvent, void, undefined> {
   for (const event of toRawEvents(row, afterSeq)) {
     if (beforeSeq !== undefined && event.seq >= beforeSeq) return;
@@ -268,21 +246,18 @@ function* upwards(
 }
 
 /** Takes no more of a row than the page needs, plus one event that proves that more exist. */
-function downwards(row: EventRow, request: RawPageRequest): readonly SessionEvent[] {
-  const { afterSeq, beforeSeq, eventsMax } = request;
-  if (row.fragments === undefined) return [...upwards(row, request)];
+function downwards(row: EventRow, bounds: Bounds): readonly SessionEvent[] {
+  const { afterSeq, beforeSeq, itemsMax } = bounds;
+  if (row.fragments === undefined) return [...upwards(row, bounds)];
   const last = lastSeqOf(row);
   const end = beforeSeq !== undefined && beforeSeq <= last ? beforeSeq - 1n : last;
-  const lowest = end - BigInt(eventsMax) - 1n;
+  const lowest = end - BigInt(itemsMax) - 1n;
   const from = { afterSeq: lowest > afterSeq ? lowest : afterSeq, beforeSeq };
   return [...upwards(row, from)].toReversed();
 }
 
 /** The cursors of a page that was full before the last row ended. */
-function cursorsWithin(
-  items: readonly SessionEvent[],
-  { afterSeq, descending }: RawPageRequest,
-): Omit<RawPage, "items"> {
+function cursorsWithin(items: readonly SessionEvent[], { afterSeq, descending }: Bounds): Cursors {
   const lowest = descending ? items.at(-1) : items[0];
   const highest = descending ? items[0] : items.at(-1);
   return {
@@ -295,8 +270,8 @@ function cursorsWithin(
 /** The cursors of a page with all of its rows, limited to the caller's bounds. */
 function cursorsAround(
   { rows, nextAfter, nextBefore }: Page<"events">,
-  { afterSeq, beforeSeq, descending }: RawPageRequest,
-): Pick<RawPage, "nextAfter" | "nextBefore"> {
+  { afterSeq, beforeSeq, descending }: Bounds,
+): Omit<Cursors, "hasMore"> {
   const highest = descending ? rows[0] : rows.at(-1);
   const lowest = descending ? rows.at(-1) : rows[0];
   const endsInside =
