@@ -85,8 +85,10 @@ interface PushCall {
   readonly span: Span | undefined;
 }
 
-/** The remaining work for the sessions of a batch after its end. */
-interface Remainder {
+/** One batch, with the remaining work for its sessions after its end. */
+interface Batch {
+  /** Waits for a locked session. */
+  readonly wait: boolean;
   readonly retries: Set<PendingPush>;
   /** Sessions that get a batch of their own. */
   readonly locked: Set<string>;
@@ -215,30 +217,26 @@ export class Ingest implements Unit {
           : this.#queue.takeOne("ready", batch);
       if (items.length === 0) break;
       this.#inFlight += 1;
-      this.#run(items, { wait: false }, () => (this.#inFlight -= 1));
+      this.#run(items, false, () => (this.#inFlight -= 1));
     }
     while (this.#lockedInFlight < LOCKED_IN_FLIGHT_MAX) {
       const items = this.#queue.takeOne("locked", batch);
       if (items.length === 0) break;
       this.#lockedInFlight += 1;
-      this.#run(items, { wait: true }, () => (this.#lockedInFlight -= 1));
+      this.#run(items, true, () => (this.#lockedInFlight -= 1));
     }
     const { queueRows, queueBytes } = this.#dependencies.metrics;
     queueRows.set(this.#queue.rows);
     queueBytes.set(this.#queue.bytes);
   }
 
-  #run(
-    items: readonly PendingPush[],
-    options: { readonly wait: boolean },
-    ended: () => void,
-  ): void {
+  #run(items: readonly PendingPush[], wait: boolean, ended: () => void): void {
     let isEnded = false;
     const leaveSlot = (): void => {
       if (!isEnded) ended();
       isEnded = true;
     };
-    const running = this.#batch(items, options, leaveSlot)
+    const running = this.#batch(items, wait, leaveSlot)
       .catch((error: unknown) => {
         // A defect in our code; no caller is left waiting.
         for (const item of items) item.reject(error);
@@ -251,12 +249,9 @@ export class Ingest implements Unit {
     this.#running.add(running);
   }
 
-  async #batch(
-    items: readonly PendingPush[],
-    options: { readonly wait: boolean },
-    leaveSlot: () => void,
-  ): Promise<void> {
-    const remainder: Remainder = {
+  async #batch(items: readonly PendingPush[], wait: boolean, leaveSlot: () => void): Promise<void> {
+    const batch: Batch = {
+      wait,
       retries: new Set(),
       locked: new Set(),
       pushesMax: new Map(),
@@ -264,24 +259,20 @@ export class Ingest implements Unit {
     };
     try {
       const wanted = items.filter((item) => this.#isWanted(item));
-      await this.#commit(wanted, options, remainder);
+      await this.#commit(wanted, batch);
       if (this.#dependencies.writer.sessionCallsMax !== undefined) {
         leaveSlot(); // This session pauses, and sessions of other nodes do not wait for it.
         this.#schedule();
       }
-      await this.#pauseAfter(remainder);
+      await this.#pauseAfter(batch);
     } finally {
-      if (remainder.retries.size > 0)
-        this.#queue.restore(items.filter((item) => remainder.retries.has(item)));
-      this.#queue.release(items, remainder);
+      if (batch.retries.size > 0)
+        this.#queue.restore(items.filter((item) => batch.retries.has(item)));
+      this.#queue.release(items, batch);
     }
   }
 
-  async #commit(
-    items: readonly PendingPush[],
-    options: { readonly wait: boolean },
-    remainder: Remainder,
-  ): Promise<void> {
+  async #commit(items: readonly PendingPush[], batch: Batch): Promise<void> {
     if (items.length === 0) return;
     const { writer, clock, metrics } = this.#dependencies;
     const startMs = clock.monotonicMs();
@@ -305,10 +296,10 @@ export class Ingest implements Unit {
     };
     let outcomes: readonly Outcome[];
     try {
-      outcomes = await writer.append(pushes, options);
+      outcomes = await writer.append(pushes, batch);
     } catch (error) {
       trace(false);
-      await this.#recover(items, options, remainder, error);
+      await this.#recover(items, batch, error);
       return;
     }
     const untilMs = trace(true);
@@ -316,10 +307,10 @@ export class Ingest implements Unit {
     for (const { push } of items) this.#queue.clearSlow(push.sessionId);
     metrics.commitSeconds.observe((untilMs - startMs) / 1_000);
     metrics.batchRows.observe(rows);
-    this.#settle(items, outcomes, remainder);
+    this.#settle(items, outcomes, batch);
   }
 
-  #settle(items: readonly PendingPush[], outcomes: readonly Outcome[], remainder: Remainder): void {
+  #settle(items: readonly PendingPush[], outcomes: readonly Outcome[], batch: Batch): void {
     const { publish, metrics } = this.#dependencies;
     const stored: StoredRow[] = [];
     let messages = 0;
@@ -351,12 +342,12 @@ export class Ingest implements Unit {
           }
           break;
         case "busy":
-          remainder.locked.add(push.sessionId);
-          this.#retry(item, remainder, undefined);
+          batch.locked.add(push.sessionId);
+          this.#retry(item, batch, undefined);
           break;
         case "again":
-          remainder.retries.add(item);
-          if (outcome.isLater === false) addOne(remainder.pushesMax, push.sessionId);
+          batch.retries.add(item);
+          if (outcome.isLater === false) addOne(batch.pushesMax, push.sessionId);
           break;
         case "full":
         case "key_reused":
@@ -372,94 +363,83 @@ export class Ingest implements Unit {
   }
 
   /** The batch threw an error: finds out what the error means for each push. */
-  async #recover(
-    items: readonly PendingPush[],
-    options: { readonly wait: boolean },
-    remainder: Remainder,
-    error: unknown,
-  ): Promise<void> {
+  async #recover(items: readonly PendingPush[], batch: Batch, error: unknown): Promise<void> {
     switch (failureOf(error)) {
       case "defect":
-        return this.#halve(items, options, remainder, error);
+        return this.#halve(items, batch, error);
       case "slow":
-        return this.#split(items, remainder, error);
+        return this.#split(items, batch, error);
       case "unavailable":
         for (const item of items) item.reject(refusalOf(item, error));
         return;
       case "locked":
         for (const item of items) {
-          remainder.locked.add(item.push.sessionId);
-          this.#retry(item, remainder, error);
+          batch.locked.add(item.push.sessionId);
+          this.#retry(item, batch, error);
         }
         return;
       case "retryable":
-        this.#countFailure(items, remainder);
-        for (const item of items) this.#retry(item, remainder, error);
+        this.#countFailure(items, batch);
+        for (const item of items) this.#retry(item, batch, error);
         return;
       case "unknown":
-        this.#countFailure(items, remainder);
+        this.#countFailure(items, batch);
         for (const item of items) {
           item.isUncertain = true;
-          if (isRepeatable(item.push)) this.#retry(item, remainder, error);
+          if (isRepeatable(item.push)) this.#retry(item, batch, error);
           else item.reject(outcomeUnknown(error));
         }
     }
   }
 
   /** At most one row of a batch is at fault. The halves go one after the other. */
-  async #halve(
-    items: readonly PendingPush[],
-    options: { readonly wait: boolean },
-    remainder: Remainder,
-    error: unknown,
-  ): Promise<void> {
+  async #halve(items: readonly PendingPush[], batch: Batch, error: unknown): Promise<void> {
     if (items.length === 1) {
       for (const item of items) item.reject(ServiceError.from(error));
       return;
     }
     const middle = Math.ceil(items.length / 2);
-    await this.#commit(items.slice(0, middle), options, remainder);
-    const locked = new Set(Array.from(remainder.retries, (item) => item.push.sessionId));
+    await this.#commit(items.slice(0, middle), batch);
+    const locked = new Set(Array.from(batch.retries, (item) => item.push.sessionId));
     const second = items.slice(middle);
-    for (const item of second) if (locked.has(item.push.sessionId)) remainder.retries.add(item);
+    for (const item of second) if (locked.has(item.push.sessionId)) batch.retries.add(item);
     await this.#commit(
       second.filter((item) => !locked.has(item.push.sessionId)),
-      options,
-      remainder,
+      batch,
     );
   }
 
   /** One session of a batch is slow, it is unknown which: each gets a separate batch. */
-  #split(items: readonly PendingPush[], remainder: Remainder, error: unknown): void {
+  #split(items: readonly PendingPush[], batch: Batch, error: unknown): void {
     const sessionIds = new Set(items.map(({ push }) => push.sessionId));
     const isOne = sessionIds.size === 1;
     for (const sessionId of sessionIds) {
-      remainder.locked.add(sessionId);
+      batch.locked.add(sessionId);
       if (isOne) this.#queue.markSlow(sessionId);
     }
     for (const item of items) {
       item.triedSinceMs = this.#dependencies.clock.monotonicMs();
       if (isOne) item.reject(refusalOf(item, error));
-      else this.#retry(item, remainder, error);
+      else this.#retry(item, batch, error);
     }
   }
 
-  #countFailure(items: readonly PendingPush[], remainder: Remainder): void {
+  #countFailure(items: readonly PendingPush[], batch: Batch): void {
     const isSharded = this.#dependencies.writer.sessionCallsMax !== undefined;
     for (const item of items) {
       // Its node may be lost, and answer after seconds: few of its sessions may occupy a connection.
-      if (isSharded) remainder.locked.add(item.push.sessionId);
+      if (isSharded) batch.locked.add(item.push.sessionId);
       item.failures += 1;
-      remainder.failures = Math.max(remainder.failures, item.failures);
+      batch.failures = Math.max(batch.failures, item.failures);
     }
   }
 
   /** Sends an item again, unless it was tried for longer than the limit or the service stops. */
-  #retry(item: PendingPush, remainder: Remainder, cause: unknown): void {
+  #retry(item: PendingPush, batch: Batch, cause: unknown): void {
     const isStopped = this.#stop.signal.aborted && cause !== undefined;
     if (isStopped || hasExpired(item, this.#dependencies.clock.monotonicMs()))
       item.reject(refusalOf(item, cause));
-    else remainder.retries.add(item);
+    else batch.retries.add(item);
   }
 
   /**
@@ -478,7 +458,7 @@ export class Ingest implements Unit {
   }
 
   /** The slot in flight pauses, and not the rows: every session's next try comes after this delay. */
-  async #pauseAfter({ failures }: Remainder): Promise<void> {
+  async #pauseAfter({ failures }: Batch): Promise<void> {
     if (failures === 0 || this.#stop.signal.aborted) return;
     const waitMs = backoffMs(RETRY_DELAY, failures - 1, Math.random());
     await delay(waitMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
