@@ -54,11 +54,9 @@ import { type ServiceBase, type Core, createCore, createRetention } from "./serv
 import { createPostgres } from "./service-store.ts";
 import type { Database } from "./store/database.ts";
 import { createFeedbackStore } from "./store/feedback.ts";
-import { forkSession } from "./store/fork.ts";
 import { reasonOf, sessionNotFound } from "./store/failure.ts";
-import { getSession, ownerOf, readCapabilities, setRunOutcome } from "./store/sessions.ts";
+import { getSession, ownerOf, readCapabilities } from "./store/sessions.ts";
 import { createCancelStore } from "./store/cancels.ts";
-import { readRunEnds } from "./store/session-facts.ts";
 import { lostAfter } from "./store/streams.ts";
 import { createTokenKeyStore } from "./store/token-keys.ts";
 import { createReader } from "./store/reader.ts";
@@ -337,15 +335,8 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
   const { sessionTokens: tokens } = access.authenticator;
   const searches = createSearchHandlers({ find: (asked) => findTexts(database, asked) }, config);
   const sessions = createSessionHandlers(database, news, redactor);
-  const fork = createForkSession({
-    fork: (request) => forkSession(database, request),
-    getSession: sessionOf,
-    readRunEnds: (ids, options) => readRunEnds(database, ids, options),
-    setRunOutcome: (id, outcome, endedAt) => setRunOutcome(database, id, outcome, endedAt),
-    onChange: news.onChange,
-    refusal: parts.refusal,
-    rates,
-  });
+  const { onChange } = news;
+  const fork = createForkSession({ database, onChange, refusal: parts.refusal, rates });
   return authorisedMethods(access, {
     pushSessionMessage: createPushSessionMessage(pushed, config),
     pushSessionEvent: createPushSessionEvent(pushed, config),

@@ -12,9 +12,10 @@ import { type Check, checkKey, checkSessionId, checkThat, refuse } from "../cont
 import type { Handlers } from "../contract/context.ts";
 import { endIn } from "./list-extras.ts";
 import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
-import type { Forked, ForkRequest } from "../store/fork.ts";
-import type { RunEnd } from "../store/session-facts.ts";
-import type { SessionRecord } from "../store/sessions.ts";
+import type { Database } from "../store/database.ts";
+import { type Forked, forkSession } from "../store/fork.ts";
+import { readRunEnds } from "../store/session-facts.ts";
+import { getSession, setRunOutcome } from "../store/sessions.ts";
 import { toSession } from "./sessions.ts";
 
 /** A copy is one statement: with 200,000 rows, or 128 MiB, it ends well before STATEMENT_TIMEOUT_MS. */
@@ -23,15 +24,8 @@ const FORK_BYTES_MAX = 128 * 1024 * 1024;
 /** Of the end of its last run. */
 const END_BYTES_MAX = 1024 * 1024;
 
-export interface ForkParts {
-  readonly fork: (request: ForkRequest) => Promise<Forked>;
-  readonly getSession: (id: string) => Promise<SessionRecord | undefined>;
-  readonly readRunEnds: (
-    ids: readonly string[],
-    options: { readonly payloadBytesMax: number },
-  ) => Promise<ReadonlyMap<string, RunEnd>>;
-  /** Of a session without an outcome and without an open run. */
-  readonly setRunOutcome: (id: string, outcome: string, endedAtMicros: bigint) => Promise<void>;
+interface ForkParts {
+  readonly database: Database;
   /** Called after the commit. */
   readonly onChange: (sessionId: string) => void;
   /** Undefined while the disk has room. */
@@ -40,10 +34,7 @@ export interface ForkParts {
 }
 
 export function createForkSession({
-  fork,
-  getSession,
-  readRunEnds,
-  setRunOutcome,
+  database,
   onChange,
   refusal,
   rates,
@@ -65,15 +56,15 @@ export function createForkSession({
     };
     // Only the copy tells its bytes, so a caller that has taken too many waits before the next one.
     rates.take(principal, forkId, 0);
-    const forked = await fork(asked);
+    const forked = await forkSession(database, asked);
     if (forked.kind !== "forked") throw refusalOf(forked, request);
     // After the commit of the copy, whose function reads no payloads; a repeated request does it again.
-    const end = (await readRunEnds([forkId], { payloadBytesMax: END_BYTES_MAX })).get(forkId);
-    if (end !== undefined) {
-      await setRunOutcome(forkId, outcomeOf(endIn(end)), end.atMicros);
-    }
+    const ends = await readRunEnds(database, [forkId], { payloadBytesMax: END_BYTES_MAX });
+    const end = ends.get(forkId);
+    if (end !== undefined)
+      await setRunOutcome(database, forkId, outcomeOf(endIn(end)), end.atMicros);
     if (!forked.again) onChange(forkId);
-    const session = await getSession(forkId);
+    const session = await getSession(database, forkId);
     if (session === undefined) throw sessionNotFound(forkId);
     if (!forked.again) rates.charge(principal, forkId, Number(session.payloadBytes));
     return toSession(session);
