@@ -77,11 +77,11 @@ export function changesStatement({ scope, filter, after }: ChangesRequest): SQL 
   const from = sql`${isoOf(after.atMicros)}::timestamptz`;
   const passes = and(
     or(
-      belongsTo({ scope, filter }) ?? sql`true`,
+      belongsTo(scope, filter) ?? sql`true`,
       // Its labels are erased, and its project is not.
-      and(isNotNull(sessions.erasedAt), belongsTo({ scope, filter: { ...filter, labels: {} } })),
+      and(isNotNull(sessions.erasedAt), belongsTo(scope, { ...filter, labels: {} })),
     ),
-    or(isNotNull(sessions.deletedAt), isInState({ scope, filter }) ?? sql`true`),
+    or(isNotNull(sessions.deletedAt), isInState(filter) ?? sql`true`),
   );
   return sql`
     select id, ${microsColumn(sql`changed_at`)} as changed_at, fits, looked_at, passed

@@ -150,35 +150,28 @@ function conditionsOf({ scope, filter = {} }: SessionsPage): readonly Condition[
   const { activeAfterMicros, activeBeforeMicros } = filter;
   const conditions: readonly (Omit<Condition, "sql"> & { readonly sql: SQL | undefined })[] = [
     {
-      sql: belongsTo({ scope: { ...ANY, sessionId: scope.sessionId } }),
+      sql: belongsTo({ ...ANY, sessionId: scope.sessionId }),
       leads: ["newest", "activity", "waiting"],
       index: "quick",
     },
+    { sql: belongsTo(ANY, { parentSessionId }), leads: ["newest"], index: "quick" },
+    { sql: belongsTo(ANY, { labels }), leads: [], index: "slow" },
+    { sql: isInState({ waiting }), leads: ["waiting"], index: "quick" },
+    { sql: isInState({ state }), ...(STATE_INDEXES.get(state) ?? { leads: [], index: "none" }) },
     {
-      sql: belongsTo({ scope: ANY, filter: { parentSessionId } }),
-      leads: ["newest"],
-      index: "quick",
-    },
-    { sql: belongsTo({ scope: ANY, filter: { labels } }), leads: [], index: "slow" },
-    { sql: isInState({ scope: ANY, filter: { waiting } }), leads: ["waiting"], index: "quick" },
-    {
-      sql: isInState({ scope: ANY, filter: { state } }),
-      ...(STATE_INDEXES.get(state) ?? { leads: [], index: "none" }),
-    },
-    {
-      sql: belongsTo({ scope: { ...ANY, projectId: scope.projectId }, filter: { projectId } }),
+      sql: belongsTo({ ...ANY, projectId: scope.projectId }, { projectId }),
       leads: ["newest", "activity"],
       index: "quick",
     },
-    { sql: isInState({ scope: ANY, filter: { running } }), leads: ["newest"], index: "quick" },
-    { sql: isInState({ scope: ANY, filter: { phase } }), leads: [], index: "quick" },
+    { sql: isInState({ running }), leads: ["newest"], index: "quick" },
+    { sql: isInState({ phase }), leads: [], index: "quick" },
     {
-      sql: isInState({ scope: ANY, filter: { activeAfterMicros, activeBeforeMicros } }),
+      sql: isInState({ activeAfterMicros, activeBeforeMicros }),
       leads: ["activity"],
       index: "none",
     },
-    { sql: belongsTo({ scope: ANY, filter: { agentId } }), leads: [], index: "none" },
-    { sql: isInState({ scope: ANY, filter: { query } }), leads: [], index: "none" },
+    { sql: belongsTo(ANY, { agentId }), leads: [], index: "none" },
+    { sql: isInState({ query }), leads: [], index: "none" },
   ];
   return conditions.flatMap(({ sql: one, ...rest }) =>
     one === undefined ? [] : [{ sql: one, ...rest }],

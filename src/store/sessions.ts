@@ -199,17 +199,18 @@ export async function ownerOf(
   return owner && { projectId: owner.projectId ?? undefined };
 }
 
-interface Filtered {
+export function listedIn({
+  scope,
+  filter,
+}: {
   readonly scope: SessionScope;
   readonly filter?: SessionFilter;
-}
-
-export function listedIn(request: Filtered): SQL | undefined {
-  return and(isNull(sessions.deletedAt), belongsTo(request), isInState(request));
+}): SQL | undefined {
+  return and(isNull(sessions.deletedAt), belongsTo(scope, filter), isInState(filter));
 }
 
 /** The filters that also hold for a deleted session. */
-export function belongsTo({ scope, filter = {} }: Filtered): SQL | undefined {
+export function belongsTo(scope: SessionScope, filter: SessionFilter = {}): SQL | undefined {
   const { labels = {}, projectId = "", parentSessionId = "", agentId = "" } = filter;
   return and(
     scope.projectId === undefined ? undefined : eq(sessions.projectId, scope.projectId),
@@ -232,7 +233,7 @@ function mayHave(text: string): SQL {
 }
 
 /** The other filters. */
-export function isInState({ filter = {} }: Filtered): SQL | undefined {
+export function isInState(filter: SessionFilter = {}): SQL | undefined {
   const { running = false, waiting = false, query = "", phase = "", state } = filter;
   const part = sql`lower(${query}::text)`;
   return and(
