@@ -30,18 +30,11 @@ export function createSearchHandlers(
       }
       const cursor = request.pageToken === "" ? undefined : cursorIn(request);
       refuse(checksOf(request, cursor));
-      const { query, projectId, sessionId, role, eventType, pageSize, after, before } = request;
-      const { agentId, labels } = request;
+      const { pageSize, after, before } = request;
       const page = await find({
-        query,
+        ...request,
         language,
         scope: principal,
-        projectId,
-        agentId,
-        labels,
-        sessionId,
-        role,
-        eventType,
         afterMicros: after && microsOf(after),
         beforeMicros: before && microsOf(before),
         isBestFirst: request.orderBy === SearchOrder.BEST,
