@@ -10,7 +10,7 @@
  * the whole list.
  */
 import type { Clock } from "@session-ledger/base/clock";
-import { ServiceError, type Violation } from "@session-ledger/base/errors";
+import { ServiceError, type Violation, VIOLATIONS_MAX } from "@session-ledger/base/errors";
 import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
 import { checkEpoch, checkKey, checkSessionId, checkThat, refuse } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
@@ -22,9 +22,6 @@ import { lastSeqOfRows, RowBuilder } from "./push-stream/row-builder.ts";
 
 /** A list is committed whole, by one statement. A push stream has no such limit. */
 export const LIST_EVENTS_MAX = 10_000;
-
-/** Violations of one list, as many as an error of HTTP shows. */
-const VIOLATIONS_MAX = 16;
 
 export interface EventList {
   readonly sessionId: string;
