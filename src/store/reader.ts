@@ -1,4 +1,4 @@
-import type { RowOf, SessionHead, StreamName } from "./rows.ts";
+import type { RowOf, StreamName } from "./rows.ts";
 import { type SQL, sql } from "drizzle-orm";
 import { TABLE } from "./columns.ts";
 import { type Database, SERVER } from "./database.ts";
@@ -13,24 +13,8 @@ import { readHeads } from "./sessions.ts";
 import { readTranscriptMessages, type TranscriptMessagesAfter } from "./transcript-messages.ts";
 
 /** The reads of live delivery. */
-export interface LedgerReader {
-  /** A question for several sessions needs all nodes of a sharded engine. */
-  readonly isSharded?: boolean;
-  pageAfter<S extends StreamName>(request: PageAfter<S>): Promise<readonly RowOf<S>[]>;
-  /** One query for all. A missing session is not in the map; a deleted one is, with `deleted`. */
-  heads(sessionIds: readonly string[]): Promise<ReadonlyMap<string, SessionHead>>;
-  /**
-   * Resolves a caller's `after_seq` (0 or more, at most the head) to a cursor. The first number of
-   * a merged row means that the row was seen; a number inside of it, that the row is delivered
-   * again.
-   */
-  resolveCursor(request: CursorRequest): Promise<bigint>;
-  /**
-   * The positions that do not hold, because the database went back: the head is lower, or another
-   * row has the number. A number without a row was erased, and is valid.
-   */
-  lostOf(seen: readonly Seen[]): Promise<ReadonlySet<Seen>>;
-}
+export type LedgerReader = Pick<StoreReader, "pageAfter" | "heads" | "resolveCursor" | "lostOf"> &
+  Partial<Pick<StoreReader, "isSharded">>;
 
 /** The known position of a stream of a session, from before another server process took over. */
 export interface Seen {
@@ -59,6 +43,7 @@ export type StoreReader = ReturnType<typeof createReader>;
 /** The reads of live delivery, of pages, of transcripts and of the index of search. */
 export function createReader(database: Database) {
   return {
+    /** A question for several sessions needs all nodes of a sharded engine. */
     isSharded: database.sessionCallsMax !== undefined,
     readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
     transcriptRowsAfter: (page: TranscriptRowsAfter) => readTranscriptRows(database, page),
@@ -67,10 +52,20 @@ export function createReader(database: Database) {
     async pageAfter<S extends StreamName>(request: PageAfter<S>): Promise<readonly RowOf<S>[]> {
       return (await readPage(database, request)).rows;
     },
-    heads: (sessionIds) => readHeads(database, sessionIds),
-    resolveCursor: (request) => resolveCursor(database, request),
-    lostOf: (seen) => lostOf(database, seen),
-  } satisfies LedgerReader & Readonly<Record<string, unknown>>;
+    /** One query for all. A missing session is not in the map; a deleted one is, with `deleted`. */
+    heads: (sessionIds: readonly string[]) => readHeads(database, sessionIds),
+    /**
+     * Resolves a caller's `after_seq` (0 or more, at most the head) to a cursor. The first number of
+     * a merged row means that the row was seen; a number inside of it, that the row is delivered
+     * again.
+     */
+    resolveCursor: (request: CursorRequest) => resolveCursor(database, request),
+    /**
+     * The positions that do not hold, because the database went back: the head is lower, or another
+     * row has the number. A number without a row was erased, and is valid.
+     */
+    lostOf: (seen: readonly Seen[]) => lostOf(database, seen),
+  };
 }
 
 async function resolveCursor(database: Database, request: CursorRequest): Promise<bigint> {
