@@ -1,8 +1,9 @@
 import { promisify } from "node:util";
 import { gunzip, inflate } from "node:zlib";
-import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import { ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";
 import { HEAD_BYTES } from "./incoming.ts";
+import { notDecompressed } from "./status.ts";
 
 /** Message encodings that the server decompresses itself. */
 export type Encoding = keyof typeof DECOMPRESS;
@@ -61,8 +62,6 @@ export class Decompressor {
       const message = `the request decompresses to more than ${this.#bytesMax} bytes`;
       return new ServiceError("overloaded", "REQUEST_TOO_LARGE", message);
     }
-    return invalidArgument([
-      { field: "", description: "the request cannot be decompressed by its grpc-encoding" },
-    ]);
+    return notDecompressed();
   }
 }

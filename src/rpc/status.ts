@@ -32,39 +32,33 @@ export function statusOf(error: ServiceError): StatusObject {
  * Turns refusals of grpc-js into errors of ours, to count and log them. The texts are those of
  * grpc-js 1.14 (server-interceptors.js; test/e2e/rpc-server.test.ts); another one is a defect.
  */
-export function transportRefusal(own: OwnStatus): ServiceError {
-  if (own.code === status.DEADLINE_EXCEEDED) {
+export function transportRefusal({ code, details }: OwnStatus): ServiceError {
+  if (code === status.DEADLINE_EXCEEDED) {
     return new ServiceError("deadline_exceeded", "DEADLINE_EXCEEDED", "the deadline has passed");
   }
-  if (own.code === status.RESOURCE_EXHAUSTED) {
+  if (code === status.RESOURCE_EXHAUSTED) {
     // The frame, or its decompressed message, is over grpc.max_receive_message_length.
-    return new ServiceError("overloaded", "REQUEST_TOO_LARGE", own.details);
+    return new ServiceError("overloaded", "REQUEST_TOO_LARGE", details);
   }
-  if (own.code === status.UNIMPLEMENTED) {
+  if (code === status.UNIMPLEMENTED) {
     // The grpc-encoding is unknown here.
-    return new ServiceError("unimplemented", "NOT_IMPLEMENTED", own.details);
+    return new ServiceError("unimplemented", "NOT_IMPLEMENTED", details);
   }
-  return own.code === status.INTERNAL ? internalRefusal(own) : unknownRefusal(own);
+  if (code === status.INTERNAL) {
+    if (details === "Failed to decompress message") return notDecompressed();
+    if (details.startsWith("Invalid grpc-timeout")) {
+      const description = "the grpc-timeout header is not a timeout";
+      return invalidArgument([{ field: "", description }]);
+    }
+    if (details === "Internal server error") {
+      // A write failed: the connection broke before its close was seen.
+      return new ServiceError("cancelled", "CANCELLED", "the connection broke");
+    }
+  }
+  return ServiceError.from(new Error(`grpc-js answered ${code}: ${details}`));
 }
 
-function internalRefusal(own: OwnStatus): ServiceError {
-  if (own.details === "Failed to decompress message") {
-    return invalidArgument([
-      { field: "", description: "the request cannot be decompressed by its grpc-encoding" },
-    ]);
-  }
-  if (own.details.startsWith("Invalid grpc-timeout")) {
-    return invalidArgument([
-      { field: "", description: "the grpc-timeout header is not a timeout" },
-    ]);
-  }
-  if (own.details === "Internal server error") {
-    // A write failed: the connection broke before its close was seen.
-    return new ServiceError("cancelled", "CANCELLED", "the connection broke");
-  }
-  return unknownRefusal(own);
-}
-
-function unknownRefusal(own: OwnStatus): ServiceError {
-  return ServiceError.from(new Error(`grpc-js answered ${own.code}: ${own.details}`));
+export function notDecompressed(): ServiceError {
+  const description = "the request cannot be decompressed by its grpc-encoding";
+  return invalidArgument([{ field: "", description }]);
 }
