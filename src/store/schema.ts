@@ -162,17 +162,23 @@ export const sessions = pgTable(
   ],
 );
 
+/** The first columns of both tables of rows. */
+const ROW_COLUMNS = {
+  sessionId: text("session_id").notNull(),
+  /** The number of the row; of a row of several events that of the first, and it takes `event_count` numbers. */
+  seq: number("seq").notNull(),
+  id: uuid("id").notNull(),
+  eventType: text("event_type").notNull(),
+  payload: text("payload").notNull(),
+  idempotencyKey: text("idempotency_key"),
+  keyDigest: bytea("key_digest"),
+  actor: text("actor"),
+};
+
 export const sessionMessages = pgTable(
   "session_messages",
   {
-    sessionId: text("session_id").notNull(),
-    seq: number("seq").notNull(),
-    id: uuid("id").notNull(),
-    eventType: text("event_type").notNull(),
-    payload: text("payload").notNull(),
-    idempotencyKey: text("idempotency_key"),
-    keyDigest: bytea("key_digest"),
-    actor: text("actor"),
+    ...ROW_COLUMNS,
     sender: text("sender"),
     sentAt: time("sent_at"),
     createdAt: time("created_at").notNull(),
@@ -190,15 +196,7 @@ export const sessionMessages = pgTable(
 export const sessionEvents = pgTable(
   "session_events",
   {
-    sessionId: text("session_id").notNull(),
-    /** Number of the row's first raw event; the row takes `event_count` numbers. */
-    seq: number("seq").notNull(),
-    id: uuid("id").notNull(),
-    eventType: text("event_type").notNull(),
-    payload: text("payload").notNull(),
-    idempotencyKey: text("idempotency_key"),
-    keyDigest: bytea("key_digest"),
-    actor: text("actor"),
+    ...ROW_COLUMNS,
     createdAt: time("created_at").notNull(),
     recordedAt: time("recorded_at").notNull(),
     completedAt: time("completed_at"),
