@@ -40,7 +40,15 @@ export async function endCancelled(parts: EndParts, cancel: OpenCancel): Promise
     if (state?.openRunId !== runId || state.cancelSeq !== seq || state.isDeleted) return false;
     try {
       if (raised === undefined) {
-        raised = await raise(parts, cancel, state);
+        const epoch = above(state);
+        const seen = {
+          turnSeq: undefined,
+          openRunId: runId,
+          epoch: state.epoch,
+          eventSeq: undefined,
+        };
+        await parts.ingest.push({ ...pushTo(sessionId, seen), epoch }, () => false);
+        raised = epoch;
       } else {
         // Another replica may have raised it too, and a producer may have taken the next one.
         const epoch = state.epoch === raised ? raised : above(state);
@@ -53,17 +61,7 @@ export async function endCancelled(parts: EndParts, cancel: OpenCancel): Promise
   }
 }
 
-async function raise(
-  { ingest }: EndParts,
-  { sessionId, runId: openRunId }: OpenCancel,
-  state: RunState,
-): Promise<bigint> {
-  const raised = above(state);
-  const seen = { turnSeq: undefined, openRunId, epoch: state.epoch, eventSeq: undefined };
-  await ingest.push({ ...pushTo(sessionId, seen), epoch: raised }, () => false);
-  return raised;
-}
-
+/** The next epoch. */
 function above({ epoch = 0n }: RunState): bigint {
   return epoch === INT64_MAX ? epoch : epoch + 1n;
 }
@@ -89,15 +87,13 @@ async function end(
     outcome: { type: "cancelled" },
   };
   const createdAtMicros = clock.nowMicros();
-  const events = [...(run === undefined ? [] : (folded?.endings() ?? [])), finished].flatMap(
-    (event) => {
-      const payload = JSON.stringify(event);
-      const made = splitRawEvent({ eventType: "", payload, createdAtMicros }, MODE);
-      if (!made.ok) throw new Error("the end of a cancelled run is no event of AG-UI");
-      return made.rows;
-    },
-  );
-  const rows = events.map((event) => newEventRow(event, undefined));
+  const ends = run === undefined ? [] : (folded?.endings() ?? []);
+  const rows = [...ends, finished].flatMap((event) => {
+    const payload = JSON.stringify(event);
+    const made = splitRawEvent({ eventType: "", payload, createdAtMicros }, MODE);
+    if (!made.ok) throw new Error("the end of a cancelled run is no event of AG-UI");
+    return made.rows.map((row) => newEventRow(row, undefined));
+  });
   const eventSeq = isLast ? undefined : folded?.cut.events;
   const seen = { turnSeq: undefined, openRunId: runId, epoch: seenEpoch, eventSeq };
   const push = { ...pushTo(sessionId, seen), epoch, rows, bytes: storedBytesOf(rows) };
@@ -112,11 +108,5 @@ function without(error: unknown): Snapshot | undefined {
 
 /** By the service itself: the cancel has the caller. */
 function pushTo(sessionId: string, seen: SeenState): Push {
-  return {
-    sessionId,
-    stream: "events",
-    seen,
-    rows: [],
-    bytes: 0,
-  };
+  return { sessionId, stream: "events", seen, rows: [], bytes: 0 };
 }
