@@ -7,7 +7,8 @@ import { isObject } from "@session-ledger/agui/json";
 import { type Payload, readPayload } from "@session-ledger/agui/payload";
 import { type ValidatedEvent, splitEvent } from "@session-ledger/agui/split-event";
 import { type Member, memberSpans } from "@session-ledger/agui/spans";
-import { invalidArgument, type Violation } from "@session-ledger/base/errors";
+import { invalidArgument } from "@session-ledger/base/errors";
+import { withNames } from "../../contract/checks.ts";
 
 /** The service's own part of the metadata of a claimed run. */
 export interface SessionMetadata {
@@ -30,7 +31,7 @@ export function runStarted(
   { sessionId, mode }: { readonly sessionId: string; readonly mode: ValidationMode },
 ): RunStarted {
   const read = readPayload(text);
-  if (!read.ok) throw invalidArgument([named(read.violation)]);
+  if (!read.ok) throw withNames(invalidArgument([read.violation]), renamed);
   const { payload } = read;
   refuseMetadata(payload.value["metadata"] ?? {});
   const accepted = splitEvent(
@@ -45,7 +46,7 @@ export function runStarted(
     // An event that begins no run would be no turn, so lenient mode checks it too.
     { mode: mode === "lenient" ? "strict" : mode, nowMicros: 0n },
   );
-  if (!accepted.ok) throw invalidArgument(accepted.violations.map(named));
+  if (!accepted.ok) throw withNames(invalidArgument(accepted.violations), renamed);
   const [event] = accepted.rows;
   const runId = event.mark?.kind === "open" ? event.mark.runId : "";
   // Every version takes any object as metadata.
@@ -113,10 +114,6 @@ function withMember(text: string, end: number, member: string): string {
   const brace = text.lastIndexOf("}", end - 1);
   const isEmpty = /\{\s*$/.test(text.slice(0, brace));
   return `${text.slice(0, brace)}${isEmpty ? "" : ","}${member}${text.slice(brace)}`;
-}
-
-function named({ field, description }: Violation): Violation {
-  return { field: renamed(field), description: renamed(description) };
 }
 
 function renamed(words: string): string {
