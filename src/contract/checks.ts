@@ -120,12 +120,10 @@ function tooLarge(
   field: string,
   { bytes, bytesMax }: { readonly bytes: number; readonly bytesMax: number },
 ): ServiceError {
-  return new ServiceError(
-    "overloaded",
-    "PAYLOAD_TOO_LARGE",
-    `${field} has ${bytes} bytes, at most ${bytesMax} are accepted`,
-    { violations: [{ field, description: `expected at most ${bytesMax} bytes` }] },
-  );
+  const message = `${field} has ${bytes} bytes, at most ${bytesMax} are accepted`;
+  return new ServiceError("overloaded", "PAYLOAD_TOO_LARGE", message, {
+    violations: [{ field, description: `expected at most ${bytesMax} bytes` }],
+  });
 }
 
 export const BODY_DEPTH_MAX = VALUE_DEPTH_MAX;

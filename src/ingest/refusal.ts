@@ -1,5 +1,5 @@
 /** The errors of pushes that were not stored, as their callers see them. */
-import { ServiceError } from "@session-ledger/base/errors";
+import { type ErrorReason, ServiceError } from "@session-ledger/base/errors";
 import { diskFull, isDiskFull, sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import type { Outcome, Push } from "../store/rows.ts";
 import type { OpeningResult, StreamRequest } from "../store/streams.ts";
@@ -15,19 +15,7 @@ type Refused = Exclude<Outcome, { readonly kind: "stored" | "deduplicated" | "ag
 export function refusal(outcome: Refused, push: Push): ServiceError {
   switch (outcome.kind) {
     case "key_reused":
-      return new ServiceError(
-        "already_exists",
-        "KEY_REUSED",
-        "idempotency_key was used before with other content",
-        {
-          violations: [
-            {
-              field: "idempotency_key",
-              description: "expected a key that is new, or the content it was first used with",
-            },
-          ],
-        },
-      );
+      return keyReused();
     case "stale_epoch":
       return staleEpoch(push.range?.epoch ?? push.epoch);
     case "turn_moved":
@@ -45,6 +33,13 @@ export function refusal(outcome: Refused, push: Push): ServiceError {
   }
 }
 
+function keyReused(): ServiceError {
+  const message = "idempotency_key was used before with other content";
+  const description = "expected a key that is new, or the content it was first used with";
+  const violations = [{ field: "idempotency_key", description }];
+  return new ServiceError("already_exists", "KEY_REUSED", message, { violations });
+}
+
 export function openingRefusal(
   opening: Exclude<OpeningResult, { readonly kind: "opened" | "busy" }>,
   { sessionId, epoch }: StreamRequest,
@@ -60,27 +55,18 @@ export function openingRefusal(
 }
 
 export function streamReplaced(): ServiceError {
-  return new ServiceError(
-    "aborted",
-    "STREAM_REPLACED",
-    "another stream of this session and producer_epoch was opened after this one",
-  );
+  const message = "another stream of this session and producer_epoch was opened after this one";
+  return new ServiceError("aborted", "STREAM_REPLACED", message);
 }
 
 export function staleEpoch(epoch: bigint | undefined): ServiceError {
-  return new ServiceError(
-    "failed_precondition",
-    "STALE_EPOCH",
-    `producer_epoch ${epoch} is below the highest that this session has seen: another writer took over`,
-  );
+  const message = `producer_epoch ${epoch} is below the highest that this session has seen: another writer took over`;
+  return new ServiceError("failed_precondition", "STALE_EPOCH", message);
 }
 
 export function noEpochAbove(highest: bigint): ServiceError {
-  return new ServiceError(
-    "failed_precondition",
-    "STALE_EPOCH",
-    `this session has seen producer_epoch ${highest}, the highest possible number: no writer can take over`,
-  );
+  const message = `this session has seen producer_epoch ${highest}, the highest possible number: no writer can take over`;
+  return new ServiceError("failed_precondition", "STALE_EPOCH", message);
 }
 
 /** A claim that was made for an earlier state of its session: it must be made again. */
@@ -91,12 +77,10 @@ export class RangeGap extends ServiceError {}
 
 /** The caller of the earlier events gets the cause; these events are not stored. */
 function beforeItLost(firstClientSeq: bigint | undefined): ServiceError {
-  return new RangeGap(
-    "unavailable",
-    "DATABASE_UNAVAILABLE",
-    `the events before number ${firstClientSeq} of this stream could not be stored; this event and later ones were not stored`,
-    { retryAfterMs: RETRY_DELAY.maxMs },
-  );
+  const message = `the events before number ${firstClientSeq} of this stream could not be stored; this event and later ones were not stored`;
+  return new RangeGap("unavailable", "DATABASE_UNAVAILABLE", message, {
+    retryAfterMs: RETRY_DELAY.maxMs,
+  });
 }
 
 export function rowErased(): ServiceError {
@@ -107,32 +91,24 @@ function sessionFull(
   sessionId: string,
   { of, max }: Extract<Outcome, { readonly kind: "full" }>,
 ): ServiceError {
-  if (of === "pending") return tooManyPending(sessionId, max);
+  if (of === "pending") {
+    const message = `${max} messages of session ${sessionId} wait for a turn (PENDING_MAX)`;
+    return new ServiceError("overloaded", "TOO_MANY_PENDING", message, { retryAfterMs: 1_000 });
+  }
   const what = of === "rows" ? "rows (SESSION_ROWS_MAX)" : "bytes (SESSION_BYTES_MAX)";
   const message = `session ${sessionId} has no room for this: it may hold ${max} ${what}`;
   return new ServiceError("failed_precondition", "SESSION_FULL", message);
 }
 
-function tooManyPending(sessionId: string, max: number): ServiceError {
-  const message = `${max} messages of session ${sessionId} wait for a turn (PENDING_MAX)`;
-  return new ServiceError("overloaded", "TOO_MANY_PENDING", message, { retryAfterMs: 1_000 });
-}
-
 export function queueFull(): ServiceError {
-  return new ServiceError(
-    "overloaded",
-    "QUEUE_FULL",
-    "too many pushes are waiting to be committed",
-    {
-      retryAfterMs: QUEUE_FULL_RETRY_AFTER_MS,
-    },
-  );
+  const message = "too many pushes are waiting to be committed";
+  return new ServiceError("overloaded", "QUEUE_FULL", message, {
+    retryAfterMs: QUEUE_FULL_RETRY_AFTER_MS,
+  });
 }
 
 export function stopping(): ServiceError {
-  return new ServiceError("unavailable", "SHUTTING_DOWN", "the service is stopping", {
-    retryAfterMs: RETRY_DELAY.maxMs,
-  });
+  return unavailable("SHUTTING_DOWN", "the service is stopping");
 }
 
 export function callerLeft(): ServiceError {
@@ -141,19 +117,17 @@ export function callerLeft(): ServiceError {
 
 export function databaseUnavailable(cause: unknown): ServiceError {
   if (isDiskFull(cause)) return diskFull(cause);
-  return new ServiceError(
-    "unavailable",
-    "DATABASE_UNAVAILABLE",
-    "the database is not available; nothing was stored",
-    { cause, retryAfterMs: RETRY_DELAY.maxMs },
-  );
+  const message = "the database is not available; nothing was stored";
+  return unavailable("DATABASE_UNAVAILABLE", message, cause);
 }
 
 export function outcomeUnknown(cause: unknown): ServiceError {
-  return new ServiceError(
-    "unavailable",
-    "OUTCOME_UNKNOWN",
-    "the database was lost during the commit: the row may or may not be stored; an idempotency_key or a push stream's numbers make a retry safe",
-    { cause, retryAfterMs: RETRY_DELAY.maxMs },
-  );
+  const message =
+    "the database was lost during the commit: the row may or may not be stored; an idempotency_key or a push stream's numbers make a retry safe";
+  return unavailable("OUTCOME_UNKNOWN", message, cause);
+}
+
+function unavailable(reason: ErrorReason, message: string, cause?: unknown): ServiceError {
+  const retryAfterMs = RETRY_DELAY.maxMs;
+  return new ServiceError("unavailable", reason, message, { cause, retryAfterMs });
 }

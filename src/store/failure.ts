@@ -258,28 +258,21 @@ export function sessionHeld(sessionId: string, hold: string): ServiceError {
 
 /** The newest rows are lost; clients that have them must start from the beginning. */
 export function historyLost(sessionId: string): ServiceError {
-  return new ServiceError(
-    "out_of_range",
-    "CURSOR_BEYOND_HEAD",
-    `the database has lost the newest rows of session ${sessionId} (a failover, or a restored backup), and their numbers are given to other rows: drop what you have of the session and read it again from the beginning`,
-  );
+  const message = `the database has lost the newest rows of session ${sessionId} (a failover, or a restored backup), and their numbers are given to other rows: drop what you have of the session and read it again from the beginning`;
+  return new ServiceError("out_of_range", "CURSOR_BEYOND_HEAD", message);
 }
 
 /** For a push stream with acknowledged commits that the database has lost. */
 export function committedEventsLost(next: bigint): ServiceError {
-  return new ServiceError(
-    "out_of_range",
-    "CURSOR_BEYOND_HEAD",
-    `the database has lost events of this stream that were committed (a failover, or a restored backup): open the stream again and send again from number ${next}`,
-    { violations: [{ field: "batch.first_client_seq", description: `expected ${next}` }] },
-  );
+  const message = `the database has lost events of this stream that were committed (a failover, or a restored backup): open the stream again and send again from number ${next}`;
+  return new ServiceError("out_of_range", "CURSOR_BEYOND_HEAD", message, {
+    violations: [{ field: "batch.first_client_seq", description: `expected ${next}` }],
+  });
 }
 
 export function cursorBeyondHead(head: bigint): ServiceError {
-  return new ServiceError(
-    "out_of_range",
-    "CURSOR_BEYOND_HEAD",
-    `after_seq is above the head of the session, which is ${head}`,
-    { violations: [{ field: "after_seq", description: `expected at most ${head}` }] },
-  );
+  const message = `after_seq is above the head of the session, which is ${head}`;
+  return new ServiceError("out_of_range", "CURSOR_BEYOND_HEAD", message, {
+    violations: [{ field: "after_seq", description: `expected at most ${head}` }],
+  });
 }

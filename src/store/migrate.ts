@@ -371,18 +371,13 @@ function refuseUnreleased(
     ({ appliedAs, hash }) => (applied.get(appliedAs) ?? hash) !== hash,
   );
   if (!isOlder && !hasOther) return;
-  throw new ServiceError(
-    "failed_precondition",
-    "SCHEMA_OLDER",
-    "the database was made by a development version from before 0.1.0, and only that version can read it. To move its sessions, dump them with that version, and restore them with this one into another DATA_DIR, DATABASE_URL or DATABASE_SCHEMA",
-  );
+  const message =
+    "the database was made by a development version from before 0.1.0, and only that version can read it. To move its sessions, dump them with that version, and restore them with this one into another DATA_DIR, DATABASE_URL or DATABASE_SCHEMA";
+  throw new ServiceError("failed_precondition", "SCHEMA_OLDER", message);
 }
 
 function refuseNewer(status: MigrationStatus): MigrationStatus {
   if (status.unknown === 0) return status;
-  throw new ServiceError(
-    "failed_precondition",
-    "SCHEMA_NEWER",
-    `the database schema is newer than this version of session-ledger (${status.unknown} unknown migrations): run the newer version, or migrate down with it first`,
-  );
+  const message = `the database schema is newer than this version of session-ledger (${status.unknown} unknown migrations): run the newer version, or migrate down with it first`;
+  throw new ServiceError("failed_precondition", "SCHEMA_NEWER", message);
 }
