@@ -71,7 +71,7 @@ function derived(values: ServiceValues) {
     grpcReflection: reflection === "auto" ? isLoopback(values.grpcAddress) : reflection === "on",
     workers:
       values.workers === "auto"
-        ? Math.min(availableParallelism(), workersMax(values))
+        ? Math.max(1, Math.min(availableParallelism(), ...workersMaxBy(values).values()))
         : values.workers,
     searchLanguage: values.searchLanguage === "off" ? undefined : values.searchLanguage,
     lockTimeoutMs: Math.floor(values.statementTimeoutMs / 10),
@@ -132,10 +132,6 @@ function workersMaxBy(values: ServiceValues): ReadonlyMap<Limit, number> {
     most.set(high, Math.min(bound, most.get(high) ?? Infinity));
   }
   return most;
-}
-
-function workersMax(values: ServiceValues): number {
-  return Math.max(1, Math.min(...workersMaxBy(values).values()));
 }
 
 function workerProblems(values: ServiceValues, refused: ReadonlySet<Key>): readonly string[] {

@@ -82,7 +82,9 @@ async function rowOf(
     const row = newRowIn(runInput, { sessionId, listed }, current);
     if (row === undefined) return current && waitingRowIn(runInput, current);
     try {
-      const stored = await parts.push(pushOf(sessionId, row), context);
+      const { payload, idempotencyKey } = row;
+      const message = { sessionId, eventType: USER_ROW_TYPE, payload, idempotencyKey };
+      const stored = await parts.push(create(PushSessionMessageRequestSchema, message), context);
       parts.metrics.aguiInputs.inc({ outcome: stored.deduplicated ? "repeated" : "stored" });
       return stored.seq;
     } catch (error) {
@@ -106,12 +108,6 @@ async function currentSnapshot(
     if (error instanceof ServiceError && error.reason === "SESSION_NOT_FOUND") return undefined;
     throw error;
   }
-}
-
-function pushOf(sessionId: string, { payload, idempotencyKey }: RunInputRow) {
-  const eventType = USER_ROW_TYPE;
-  const fields = { sessionId, eventType, payload, idempotencyKey };
-  return create(PushSessionMessageRequestSchema, fields);
 }
 
 /** The caller sent an input, and no message row. */

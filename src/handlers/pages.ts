@@ -124,20 +124,14 @@ export function createListHandlers(
     let page = await readAfter(expand ? await reader.resolveCursor(cursor) : afterSeq);
     const end = headOf(livingOf(sessionId, page.session), stream);
     if (afterSeq > end) throw cursorBeyondHead(end);
-    if (!expand && !isBetweenRows(page, { afterSeq, end })) {
+    // A row that begins behind the cursor shows that it is between two rows.
+    const isBetween = [page.rows[0], page.rows.at(-1)].some((row) => row?.seq === afterSeq + 1n);
+    if (!expand && !isBetween && afterSeq !== end) {
       const after = await reader.resolveCursor(cursor);
       if (after !== afterSeq) page = await readAfter(after);
     }
     return { page, end };
   }
-}
-
-/** False: not known. A row that begins behind the cursor shows it. */
-function isBetweenRows(
-  { rows }: Page<StreamName>,
-  { afterSeq, end }: { readonly afterSeq: bigint; readonly end: bigint },
-): boolean {
-  return afterSeq === end || [rows[0], rows.at(-1)].some((row) => row?.seq === afterSeq + 1n);
 }
 
 function messagesOf(page: Page<"messages">): ListSessionMessagesResponse {

@@ -275,19 +275,17 @@ function orderOf({ orderBy, state }: ListSessionsRequest): ListOrder {
   return order === "waiting" && state === SessionState.WAITING_FOR_PERSON ? "asking" : order;
 }
 
-function isState(state: SessionState = SessionState.UNSPECIFIED): boolean {
-  return state === SessionState.UNSPECIFIED || stateNameOf(state) !== undefined;
-}
-
 /** The filters that a list and a watch of sessions share, and a search of texts but for the state. */
 export function belongingChecks(
   request: Pick<ListSessionsRequest, "labels" | "projectId"> &
     Partial<Pick<ListSessionsRequest, "state">>,
 ): readonly Check[] {
+  const { state = SessionState.UNSPECIFIED } = request;
+  const isState = state === SessionState.UNSPECIFIED || stateNameOf(state) !== undefined;
   const labels = Object.entries(request.labels);
   return [
     checkTextBytes("project_id", request.projectId, NAME_BYTES_MAX),
-    checkThat("state", isState(request.state), "is unknown"),
+    checkThat("state", isState, "is unknown"),
     checkThat("labels", labels.length <= LABELS_MAX, `must be at most ${LABELS_MAX}`),
     ...labels.map(([key, value]) => checkTextBytes("labels", `${key}${value}`, LABEL_BYTES_MAX)),
   ];

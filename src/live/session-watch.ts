@@ -66,10 +66,11 @@ export class SessionWatch {
     while (!wait.isOver) {
       const { micros } = horizon;
       if (micros !== undefined && rewinds !== horizon.rewinds) {
-        const begin = { atMicros: micros, sessionId: "" };
-        this.#restart(
-          rewinds === undefined ? begin : horizon.rewound({ ...this.#position, seq: 0n }),
-        );
+        const before = { ...this.#position, seq: 0n };
+        const atMicros = rewinds === undefined ? micros : horizon.rewound(before).atMicros;
+        this.#position = { atMicros, sessionId: "" };
+        this.#madeAfterMicros = atMicros;
+        this.#reported = new Map();
         rewinds = horizon.rewinds;
         state = "catching_up";
       }
@@ -111,12 +112,6 @@ export class SessionWatch {
     const changes = this.#changes;
     this.#changes = [];
     return { kind: "changes", changes };
-  }
-
-  #restart({ atMicros, sessionId }: ChangeCursor): void {
-    this.#position = { atMicros, sessionId };
-    this.#madeAfterMicros = atMicros;
-    this.#reported = new Map();
   }
 
   /** The news of a page that was read when the horizon stood at `horizonMicros` or later. */

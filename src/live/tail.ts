@@ -168,7 +168,8 @@ export class Tail<S extends StreamName> {
     const [first] = rows;
     if (first !== undefined && first.seq <= this.seenSeq && !this.isSuspect) {
       // Ordinarily a page read was faster than the answer of the commit.
-      if (!this.#hasRow(first)) this.#parts.onRepeat(this.sessionId);
+      const isHeld = this.#window?.shared.some(({ row }) => row.id === first.id);
+      if (isHeld !== true) this.#parts.onRepeat(this.sessionId);
     }
     if (this.#window === undefined) {
       for (const row of rows) {
@@ -222,11 +223,6 @@ export class Tail<S extends StreamName> {
     this.empty();
     this.#closed = true;
     this.#cancelRetry?.();
-  }
-
-  #hasRow(row: RowOf<S>): boolean {
-    const window = this.#window;
-    return window?.shared.some((one) => one.row.id === row.id) === true;
   }
 
   get #windowLimits() {

@@ -155,10 +155,7 @@ function evict<R extends Row>(window: Window<R>, limits: WindowLimits): Window<R
   }
   const rest = { ...window, start, bytes, deadBytes, floor };
   const mostlyDead = start > window.end - start || deadBytes > limits.bytesMax;
-  return start > 0 && mostlyDead ? compact(rest) : rest;
-}
-
-function compact<R extends Row>(window: Window<R>): Window<R> {
-  const shared = window.shared.slice(window.start, window.end);
-  return { ...window, shared, start: 0, end: shared.length, deadBytes: 0 };
+  if (start === 0 || !mostlyDead) return rest;
+  const shared = window.shared.slice(start, window.end);
+  return { ...rest, shared, start: 0, end: shared.length, deadBytes: 0 };
 }

@@ -86,7 +86,11 @@ class BidiCall extends ServedCall implements BidiCaller<Message> {
   onReceiveMessage(bytes: Buffer): void {
     this.#isAwaited = false;
     this.#lateTicks = 0;
-    this.decompress(bytes, (message) => this.#onBytes(message));
+    this.decompress(bytes, (message) => {
+      if (this.hasEnded) return;
+      if (this.#isRequesting) this.#arrived = message;
+      else this.#deliver(message);
+    });
   }
 
   /**
@@ -94,7 +98,9 @@ class BidiCall extends ServedCall implements BidiCaller<Message> {
    * left looks like one who has sent everything.
    */
   onReceiveHalfClose(): void {
-    setImmediate(() => this.#onHalfClose());
+    setImmediate(() => {
+      if (!this.#hasLeft) this.#guarded(() => this.#receiver?.onHalfClose());
+    });
   }
 
   protected override reserve(): CallMemory {
@@ -169,16 +175,6 @@ class BidiCall extends ServedCall implements BidiCaller<Message> {
     this.#unsentTicks = this.unsentBytes > 0 || this.hasEnded ? this.#unsentTicks + 1 : 0;
     if (this.#lateTicks > LATE_TICKS) this.failLate();
     else if (this.#unsentTicks > LATE_TICKS) this.endUnread();
-  }
-
-  #onBytes(bytes: Buffer): void {
-    if (this.hasEnded) return;
-    if (this.#isRequesting) this.#arrived = bytes;
-    else this.#deliver(bytes);
-  }
-
-  #onHalfClose(): void {
-    if (!this.#hasLeft) this.#guarded(() => this.#receiver?.onHalfClose());
   }
 
   #deliver(first: Buffer | undefined): void {

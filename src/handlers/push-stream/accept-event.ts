@@ -18,7 +18,6 @@
 import type { ValidationMode } from "@session-ledger/agui/validate";
 import type { EventAddress } from "@session-ledger/agui/constructs";
 import { type ValidatedEvent as AguiRow, splitRawEvent } from "@session-ledger/agui/split-event";
-import type { TextSpan } from "@session-ledger/agui/spans";
 import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
 import type { IncomingEvent } from "@session-ledger/compressor/compressor";
 import {
@@ -212,7 +211,8 @@ function cachedFrameOf(event: RawEvent, row: AguiRow): CachedFrame | undefined {
   if (Math.max(event.payload.length, row.payload.length) > FRAME_UNITS_MAX) return undefined;
   const gaps = gapsOf(event.payload);
   // `"timestamp":null`, which Python producers write, is the same in every event.
-  const isTimed = gaps.timestamp === undefined || hasPlainTime(event.payload, gaps.timestamp);
+  const { start, end } = gaps.timestamp ?? {};
+  const isTimed = start === undefined || PLAIN_INTEGER.test(event.payload.slice(start, end));
   const frame = frameWith(event.payload, gaps, isTimed);
   const isEdited = row.payload !== event.payload;
   const storedGaps = isEdited ? gapsOf(row.payload) : gaps;
@@ -234,10 +234,6 @@ function frameWith(payload: string, gaps: Gaps, isTimed: boolean): Frame | undef
 
 /** An integer in the only spelling that a frame can contain. */
 const PLAIN_INTEGER = /^(?:0|-?[1-9][0-9]{0,31})$/;
-
-function hasPlainTime(payload: string, { start, end }: TextSpan): boolean {
-  return PLAIN_INTEGER.test(payload.slice(start, end));
-}
 
 function timeOf({ occurredAt }: RawEvent, nowMicros: bigint): bigint {
   return occurredAt === undefined ? nowMicros : microsOf(occurredAt);

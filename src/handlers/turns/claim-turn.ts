@@ -78,9 +78,7 @@ export function createClaimTurn(
   return async (request, context) => {
     const claim = new TurnClaim(parts, options, { request, context });
     try {
-      const { outcome, response } = await claim.run();
-      parts.metrics.claims.inc({ outcome });
-      return response;
+      return await claim.run();
     } catch (error) {
       parts.metrics.claims.inc({ outcome: outcomeOf(error) });
       throw error;
@@ -95,11 +93,6 @@ function outcomeOf(error: unknown): string {
   const { reason } = ServiceError.from(error);
   if (reason === "NOTHING_WAITS") return "nothing";
   return reason === "RUN_OPEN" || reason === "STALE_EPOCH" ? reason.toLowerCase() : "failed";
-}
-
-interface ClaimAnswer {
-  readonly outcome: ClaimOutcome;
-  readonly response: ClaimTurnResponse;
 }
 
 interface ClaimCall {
@@ -135,7 +128,7 @@ class TurnClaim {
     this.#untilMs = parts.clock.monotonicMs() + this.#waitMs;
   }
 
-  async run(): Promise<ClaimAnswer> {
+  async run(): Promise<ClaimTurnResponse> {
     const { rates, groups } = this.#parts;
     const { sessionId, runStarted: payload, producerEpoch } = this.#request;
     rates.take(this.#context.principal, sessionId, Buffer.byteLength(payload));
@@ -193,7 +186,7 @@ class TurnClaim {
     return this.#parts.waits.next({ sessionId, afterSeq, untilMs, context });
   }
 
-  #nothing(): ClaimAnswer {
+  #nothing(): ClaimTurnResponse {
     if (this.#lost !== undefined) return this.#answer("lost", { left: 0 });
     if (this.#waitMs > 0) return this.#answer("nothing", { left: 0 });
     const message = `no message of session ${this.#request.sessionId} waits for a turn`;
@@ -201,7 +194,7 @@ class TurnClaim {
   }
 
   /** Undefined: the session must be read again. */
-  async #claim(step: ClaimStep): Promise<ClaimAnswer | undefined> {
+  async #claim(step: ClaimStep): Promise<ClaimTurnResponse | undefined> {
     const { ingest, metrics, clock } = this.#parts;
     const push = this.#pushOf(step);
     const { hasEnded: _, span } = this.#context;
@@ -263,33 +256,34 @@ class TurnClaim {
   }
 
   /** The answer of an earlier claim; undefined: its start was erased since, and is no key any more. */
-  async #repeat(seq: bigint, left: number): Promise<ClaimAnswer | undefined> {
+  async #repeat(seq: bigint, left: number): Promise<ClaimTurnResponse | undefined> {
     const { turns } = this.#parts;
     const { sessionId } = this.#request;
     const started = await turns.readStarted(sessionId, seq);
     if (started === undefined) return undefined;
     const session = sessionMetadataOf(started.payload);
-    if (session === undefined) throw keyReused();
+    if (session === undefined) {
+      const why = "an event with the key of this claim is not the start of a claimed run";
+      throw new ServiceError("already_exists", "KEY_REUSED", why);
+    }
     const arrivals = await turns.readTaken(sessionId, session.consumed);
     const { producerEpoch: epoch, lostRunId } = session;
     return this.#answer("repeated", { started, arrivals, left, epoch, lostRunId });
   }
 
-  #answer(outcome: ClaimOutcome, turn: ClaimedTurnFields): ClaimAnswer {
+  #answer(outcome: ClaimOutcome, turn: ClaimedTurnFields): ClaimTurnResponse {
     const { started, arrivals = [], left, epoch = this.#lost?.epoch ?? 0n } = turn;
     const { lostRunId = this.#lost?.runId ?? "" } = turn;
+    this.#parts.metrics.claims.inc({ outcome });
     return {
-      outcome,
-      response: {
-        $typeName: "ambient.v1.ClaimTurnResponse",
-        ...(started && {
-          runStarted: toSessionEvent(readable(started, arrivals), outcome === "repeated"),
-        }),
-        messages: arrivals.map((row) => toSessionMessage(row)),
-        waiting: BigInt(left),
-        producerEpoch: epoch,
-        lostRunId,
-      },
+      $typeName: "ambient.v1.ClaimTurnResponse",
+      ...(started && {
+        runStarted: toSessionEvent(readable(started, arrivals), outcome === "repeated"),
+      }),
+      messages: arrivals.map((row) => toSessionMessage(row)),
+      waiting: BigInt(left),
+      producerEpoch: epoch,
+      lostRunId,
     };
   }
 }
@@ -321,11 +315,6 @@ function lostRows(createdAtMicros: bigint) {
   const rows = splitRawEvent({ eventType: "RUN_ERROR", payload: LOST, createdAtMicros }, "strict");
   if (!rows.ok) throw new Error("the end of a lost run is no event of AG-UI");
   return rows.rows;
-}
-
-function keyReused(): ServiceError {
-  const message = "an event with the key of this claim is not the start of a claimed run";
-  return new ServiceError("already_exists", "KEY_REUSED", message);
 }
 
 function checksOf(request: ClaimTurnRequest): readonly Check[] {

@@ -46,12 +46,10 @@ export function nextStep(state: TurnState, wanted: bigint): TurnStep {
   const epoch = wanted === 0n ? highest + 1n : wanted;
   const claim = claimOf(state);
   const left = state.pending - claim.taken;
-  return { kind: "claim", epoch, lostRunId: openRunId, arrivals, seen: seenIn(state), claim, left };
-}
-
-function seenIn({ turnSeq, openRunId, epoch, redelivered, eventSeq }: TurnState): SeenState {
   // The lost run must have no output when its end is stored.
-  return { turnSeq, openRunId, epoch, eventSeq: redelivered > 0 ? eventSeq : undefined };
+  const eventSeq = state.redelivered > 0 ? state.eventSeq : undefined;
+  const seen = { turnSeq: state.turnSeq, openRunId, epoch: state.epoch, eventSeq };
+  return { kind: "claim", epoch, lostRunId: openRunId, arrivals, seen, claim, left };
 }
 
 function claimOf({ turnSeq, fromSeq, redelivered, arrivals }: TurnState): Claim {
