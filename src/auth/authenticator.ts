@@ -180,7 +180,7 @@ export class Authenticator implements Unit {
 
   async #verify(token: string, digest: string): Promise<Principal> {
     try {
-      const verifier = this.#verifierOf(token);
+      const verifier = await this.#verifierOf(token);
       const verified = await this.#cache.check(
         digest,
         () => this.#now(),
@@ -196,9 +196,9 @@ export class Authenticator implements Unit {
     }
   }
 
-  #verifierOf(token: string): TokenVerifier {
+  async #verifierOf(token: string): Promise<TokenVerifier> {
     if (!SIGNED_FORM.test(token)) throw new RefusedToken("unknown");
-    const isOurs = typeOf(token) === SESSION_TOKEN_TYPE;
+    const isOurs = (await typeOf(token)) === SESSION_TOKEN_TYPE;
     const verifier = isOurs ? this.sessionTokens : this.#oidc?.verifier;
     if (verifier === undefined) throw new RefusedToken("unknown");
     return verifier;
@@ -234,18 +234,13 @@ function tokenIn(authorization: readonly string[]): string {
   return token;
 }
 
-function typeOf(token: string): unknown {
+async function typeOf(token: string): Promise<string | undefined> {
+  const { decodeProtectedHeader } = await import("jose");
   try {
-    const header: unknown = JSON.parse(
-      Buffer.from(token.split(".", 1)[0] ?? "", "base64url").toString(),
-    );
-    if (typeof header === "object" && header !== null && !Array.isArray(header)) {
-      return "typ" in header ? header.typ : undefined;
-    }
+    return decodeProtectedHeader(token).typ;
   } catch {
-    // The header is not JSON.
+    throw new RefusedToken("header");
   }
-  throw new RefusedToken("header");
 }
 
 /**
