@@ -28,12 +28,6 @@ import type { ClusterLocation } from "./cluster-location.ts";
 import { type Account, hasCode, refusal, runProgram, unlessMissing } from "./process.ts";
 import { readyPort } from "./server.ts";
 
-interface Cluster {
-  /** The directory that PostgreSQL calls PGDATA. */
-  readonly pgData: string;
-  readonly password: string;
-}
-
 /** The one role of a new cluster, and its one database. */
 const ROLE = "postgres";
 
@@ -45,15 +39,16 @@ interface ClusterOptions {
   readonly signal: AbortSignal;
 }
 
+/** The directory that PostgreSQL calls PGDATA. */
 export function pgDataOf(location: ClusterLocation): string {
   return join(location.clusterDir, "data");
 }
 
-/** The cluster at that location; made when it does not exist. */
+/** Resolves with the password of the cluster at that location; makes it when it does not exist. */
 export async function openCluster(
   location: ClusterLocation,
   options: ClusterOptions,
-): Promise<Cluster> {
+): Promise<string> {
   const directory = location.clusterDir;
   const pgData = pgDataOf(location);
   for (const name of await readdir(location.home)) {
@@ -70,7 +65,7 @@ export async function openCluster(
     );
   }
   const password = await readFile(join(directory, "password"), "utf8").catch(unlessMissing);
-  if (password !== undefined) return { pgData, password: password.trim() };
+  if (password !== undefined) return password.trim();
   throw refusal(
     `${join(directory, "password")} is missing: bring it back from a backup; the database next to it ` +
       "takes no other password",

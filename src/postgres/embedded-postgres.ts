@@ -146,10 +146,11 @@ async function live(context: Context, ready: (server: Ready) => void): Promise<v
   const { home, clusterDir, account } = location;
   const lock = await lockCluster({ home, dataDir });
   try {
-    await clearLeftover(pgDataOf(location), context);
+    const pgData = pgDataOf(location);
+    await clearLeftover(pgData, context);
     signal.throwIfAborted();
     const binaries = await usableBinaries(found, { account, home, log });
-    const { password, pgData } = await openCluster(location, { binaries, signal });
+    const password = await openCluster(location, { binaries, signal });
     await linkCluster(dataDir, location);
     const postgresPath = programPath(binaries, "postgres");
     const options = { postgresPath, pgData, account, log, fastStopMs, signal };
