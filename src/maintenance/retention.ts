@@ -152,7 +152,7 @@ class Pass {
   readonly #parts: RetentionParts;
   readonly #options: RetentionOptions;
   readonly #nowMicros: bigint;
-  readonly #afterMicros: bigint;
+  readonly #cutoffMicros: bigint;
   readonly #lookedAtRowsMax: number;
 
   constructor(parts: RetentionParts, options: RetentionOptions, now: bigint) {
@@ -160,7 +160,7 @@ class Pass {
     this.#options = options;
     this.#nowMicros = now;
     this.#lookedAtRowsMax = parts.lookedAtRowsMax ?? 20_000;
-    this.#afterMicros = BigInt(options.afterMs) * 1_000n;
+    this.#cutoffMicros = now - BigInt(options.afterMs) * 1_000n;
   }
 
   async all(): Promise<void> {
@@ -310,9 +310,5 @@ class Pass {
 
   get #rows(): number {
     return this.totals.messages + this.totals.events;
-  }
-
-  get #cutoffMicros(): bigint {
-    return this.#nowMicros - this.#afterMicros;
   }
 }
