@@ -41,8 +41,9 @@ export function importFile(argv: readonly string[], io: CliIo): Promise<number> 
       )
       .option("--run-id <id>", "the first run; default: made of the content of the file")
       .option("--json", "the summary as JSON on stdout");
-    return addConnectionOptions(command).action(async (file: string, flags: ImportFlags) =>
-      finish(await importInto({ ...flags, file }, io)),
+    return addConnectionOptions(command).action(
+      async (file: string, flags: Omit<ImportFlags, "file">) =>
+        finish(await importInto({ ...flags, file }, io)),
     );
   });
 }
@@ -50,11 +51,10 @@ export function importFile(argv: readonly string[], io: CliIo): Promise<number> 
 interface ImportFlags extends ConnectionFlags, TextFlags<"runId"> {
   readonly format: ImportFormat;
   readonly session: string;
+  readonly file: string;
 }
 
-type ImportFileFlags = ImportFlags & { readonly file: string };
-
-async function importInto(flags: ImportFileFlags, io: CliIo): Promise<ExitCode> {
+async function importInto(flags: ImportFlags, io: CliIo): Promise<ExitCode> {
   const { session: sessionId, format } = flags;
   const parts = { sessionId, stream: "events", keys: true, stopOnRefused: false, io } as const;
   if (format === "jsonl")

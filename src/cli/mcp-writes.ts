@@ -68,15 +68,9 @@ async function sendMessage(
   return pushed(connection, { session, payload, idempotencyKey });
 }
 
-interface Message {
-  readonly session: string;
-  readonly payload: string;
-  readonly idempotencyKey: string;
-}
-
 async function pushed(
   { client, retry }: Connection,
-  { session, payload, idempotencyKey }: Message,
+  { session, payload, idempotencyKey }: Record<"session" | "payload" | "idempotencyKey", string>,
 ): Promise<Answer> {
   const row = { sessionId: session, eventType: "user", payload, idempotencyKey };
   const stored = await client.call(ledger.pushSessionMessage, row, retry);

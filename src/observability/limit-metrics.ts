@@ -1,5 +1,6 @@
 /** Metrics of use against the limits of callers and sessions; docs/limits.md lists them. */
 import type { Clock } from "@session-ledger/base/clock";
+import type { Budget } from "../base/budget.ts";
 import type { Instruments } from "./instruments.ts";
 
 const USED_LIMITS = [
@@ -14,11 +15,7 @@ export type UsedLimit = (typeof USED_LIMITS)[number];
 
 type SharedLimit = "bytes" | "watches" | "feeds" | "push_streams" | "exports" | "replays";
 
-interface SharedPool {
-  readonly used: number;
-  readonly callers: number;
-  readonly refused: number;
-}
+type SharedPool = Pick<Budget, "used" | "callers" | "refused">;
 
 /** A peak is shown for at least this long, and for at most twice as long. */
 const SPAN_MS = 60_000;

@@ -20,12 +20,13 @@ export interface Admission {
   admit(request: FastifyRequest): Principal | Promise<Principal>;
 }
 
-export interface AdmissionParts {
+export function createAdmission({
+  authenticator,
+  authorizer,
+}: {
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate">;
   readonly authorizer: Authorizer;
-}
-
-export function createAdmission({ authenticator, authorizer }: AdmissionParts): Admission {
+}): Admission {
   return {
     expect: servedBy,
     admit(request) {
