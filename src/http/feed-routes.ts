@@ -76,30 +76,22 @@ function framesOf<M extends FeedEvent | FeedMessage>(
   });
 }
 
-const headers = z.looseObject({
-  "last-event-id": z.string().optional().meta({
-    description: "Continue after this cursor, the id that was seen last.",
-  }),
-});
-
-const parameters = {
-  cursor: textParameter("Continue after this cursor. Last-Event-ID wins over it."),
-  start_time: timestampParameter("Without a cursor: begin with what was recorded at this time."),
-  project_id: textParameter("Only sessions of this project."),
-  snapshot_only: flagParameter("End with the rows that are committed at the time of the call."),
-};
-
-const ABOUT =
-  "Server-sent events: `id:` is the cursor to continue from, `data:` the row with `project_id` and `recorded_at`. Begins with the oldest row, or behind `Last-Event-ID` or else `cursor`. Rows may come again after a break. For the roles admin and service.";
-
 const feedSchema = (operationId: string, rows: string, type?: z.ZodType<string>) => ({
   operationId,
   summary: `The ${rows} of all sessions`,
-  description: ABOUT,
+  description:
+    "Server-sent events: `id:` is the cursor to continue from, `data:` the row with `project_id` and `recorded_at`. Begins with the oldest row, or behind `Last-Event-ID` or else `cursor`. Rows may come again after a break. For the roles admin and service.",
   tags: ["feeds"],
-  headers,
+  headers: z.looseObject({
+    "last-event-id": z.string().optional().meta({
+      description: "Continue after this cursor, the id that was seen last.",
+    }),
+  }),
   querystring: z.strictObject({
-    ...parameters,
+    cursor: textParameter("Continue after this cursor. Last-Event-ID wins over it."),
+    start_time: timestampParameter("Without a cursor: begin with what was recorded at this time."),
+    project_id: textParameter("Only sessions of this project."),
+    snapshot_only: flagParameter("End with the rows that are committed at the time of the call."),
     event_type: listParameter("Only of this type; may be repeated.", type),
   }),
   response: { 200: answer("A stream.", z.string(), "text/event-stream"), ...PROBLEMS },
