@@ -1,6 +1,6 @@
 /** The sessions, in protobuf's own JSON mapping. */
 import { create, type DescField, type DescMessage, ScalarType, toJson } from "@bufbuild/protobuf";
-import { FeatureSet_FieldPresence, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { DurationSchema, FeatureSet_FieldPresence, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { EventTypeSchema, WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
@@ -73,6 +73,15 @@ function sendNew(reply: FastifyReply, session: Session): FastifyReply {
 const PAGE_MAX = 10_000;
 const SIZE = { fallback: 100, max: 1_000 };
 
+/** The types of fields in protobuf's JSON, which has numbers of 64 bits as text. */
+const TYPES: ReadonlyMap<unknown, z.ZodType> = new Map<unknown, z.ZodType>([
+  [ScalarType.STRING, z.string()],
+  [ScalarType.INT32, z.int()],
+  [ScalarType.INT64, z.string().meta({ format: "int64" })],
+  [TimestampSchema, timeText],
+  [DurationSchema, z.string()],
+]);
+
 /** What each session has, and the words and bounds that the contract itself does not give. */
 const sessionSchema = messageSchema(SessionSchema, {
   metadata: z.strictObject({
@@ -116,15 +125,11 @@ function messageSchema({ fields }: DescMessage, own: Readonly<Record<string, z.Z
   return z.strictObject(Object.fromEntries(members));
 }
 
-/** Numbers of 64 bits are text in protobuf's JSON, and so are times and durations. */
 function schemaOf(field: DescField): z.ZodType {
-  const text = z.string();
-  if (field.fieldKind === "list") return z.array(text);
-  if (field.fieldKind === "message")
-    return (field.message.typeName === TimestampSchema.typeName ? timeText : text).optional();
-  if (field.scalar === ScalarType.INT32) return z.int();
-  const schema = field.scalar === ScalarType.INT64 ? text.meta({ format: "int64" }) : text;
-  return field.presence === FeatureSet_FieldPresence.EXPLICIT ? schema.optional() : schema;
+  const type = TYPES.get(field.message ?? field.scalar);
+  if (type === undefined) throw new TypeError(`${field.name} needs a schema in \`own\``);
+  if (field.fieldKind === "list") return z.array(type);
+  return field.presence === FeatureSet_FieldPresence.EXPLICIT ? type.optional() : type;
 }
 
 const sessionsSchema = z.strictObject({
