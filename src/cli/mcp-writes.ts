@@ -99,8 +99,11 @@ async function answerQuestion(
   const waiting = new Map(
     objectsIn(parseJson(read.interrupts)).map((one) => [textIn(one["id"]), one]),
   );
-  if (waiting.size === 0 && (await asksPerson(connection, session)))
-    waiting.set(GRAPH_INTERRUPT_ID, {});
+  if (waiting.size === 0) {
+    // Without an interrupt of AG-UI in its transcript, its graph asks.
+    const { state } = await client.call(ledger.getSession, { id: session }, retry);
+    if (state === SessionState.WAITING_FOR_PERSON) waiting.set(GRAPH_INTERRUPT_ID, {});
+  }
   const named = [...new Set(answers.map((answer) => answer.interrupt_id))];
   const open = [...waiting.keys()];
   if (named.length < answers.length || open.toSorted().join() !== named.toSorted().join()) {
@@ -120,12 +123,6 @@ async function answerQuestion(
   const digest = hash("sha256", `${run.firstSeq} ${answers[0]?.interrupt_id}`, "hex");
   const payload = JSON.stringify({ threadId: session, messages: [], ...given });
   return pushed(connection, { session, payload, idempotencyKey: `resume-${digest}` });
-}
-
-/** Without an interrupt of AG-UI in its transcript, its graph asks. */
-async function asksPerson({ client, retry }: Connection, session: string): Promise<boolean> {
-  const { state } = await client.call(ledger.getSession, { id: session }, retry);
-  return state === SessionState.WAITING_FOR_PERSON;
 }
 
 /** A schema of one yes or no names the member of the answer; without one it is `approved`. */

@@ -55,20 +55,10 @@ const TEXTS_DEFAULT = 20;
 const PAGE_SIZE_MAX = 100;
 
 async function search(
-  connection: Connection,
+  { client, retry, io }: Connection,
   words: readonly string[],
-  flags: SearchFlags,
+  { limit = TEXTS_DEFAULT, ...flags }: SearchFlags,
 ): Promise<void> {
-  const asked = { limit: TEXTS_DEFAULT, ...flags };
-  const found = allFound(connection, words, asked);
-  await printRecords(found, FORMS, { flags: asked, io: connection.io });
-}
-
-function allFound(
-  { client, retry }: Connection,
-  words: readonly string[],
-  flags: SearchFlags & { readonly limit: number },
-): AsyncGenerator<FoundText> {
   const { session: sessionId, project: projectId, role, type: eventType, after, before } = flags;
   // A word of the shell with a space is a phrase.
   const query = words.map((word) => (/^[^"]*\s[^"]*$/.test(word) ? `"${word}"` : word)).join(" ");
@@ -79,14 +69,15 @@ function allFound(
     role,
     eventType,
     orderBy: flags.order === "best" ? SearchOrder.BEST : SearchOrder.UNSPECIFIED,
-    pageSize: Math.min(flags.limit, PAGE_SIZE_MAX),
+    pageSize: Math.min(limit, PAGE_SIZE_MAX),
     after: after && timestampFromDate(after),
     before: before && timestampFromDate(before),
   };
-  return allPages(
+  const found = allPages(
     (pageToken) => client.call(ledger.searchTexts, { ...request, pageToken }, retry),
     (page) => page.items,
   );
+  await printRecords(found, FORMS, { flags: { ...flags, limit }, io });
 }
 
 const COLUMNS: readonly Column<FoundText>[] = [
