@@ -46,6 +46,8 @@ interface InputMessage {
   readonly isResult: boolean;
   /** It is one of the messages at the end. */
   readonly isLast: boolean;
+  /** It is repeated, in a new branch. */
+  readonly isRepeated?: boolean;
   readonly text: string;
 }
 
@@ -141,16 +143,11 @@ export function newRowIn(
   };
 }
 
-interface UnstoredMessage extends InputMessage {
-  /** It is repeated, in a new branch. */
-  readonly isRepeated?: boolean;
-}
-
 function branching(
   input: RunInputParts,
   listed: readonly ClientMessage[],
   current: Snapshot | undefined,
-): { readonly messages: readonly UnstoredMessage[]; readonly mark: BranchMark | undefined } {
+): { readonly messages: readonly InputMessage[]; readonly mark: BranchMark | undefined } {
   const messages = newMessages(input.messages, current);
   const [first] = messages;
   if (current === undefined) return { messages, mark: undefined };
