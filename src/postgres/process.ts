@@ -101,7 +101,7 @@ export function spawnAs(account: Account | undefined): SpawnOptions {
 
 /** The start arguments of a process; undefined: no process, or hidden arguments. */
 export async function argumentsOf(pid: number): Promise<readonly string[] | undefined> {
-  if (process.platform !== "linux") return (await ps(pid, "command="))?.split(/\s+/);
+  if (process.platform !== "linux") return (await commandOf(pid))?.split(/\s+/);
   try {
     // Empty for a zombie: it holds no resource any more.
     return (await readFile(`/proc/${pid}/cmdline`, "utf8")).split("\0");
@@ -111,10 +111,10 @@ export async function argumentsOf(pid: number): Promise<readonly string[] | unde
   }
 }
 
-async function ps(pid: number, columns: string): Promise<string | undefined> {
+async function commandOf(pid: number): Promise<string | undefined> {
   // The same spelling for every caller.
   const env = { LC_ALL: "C", TZ: "UTC", PATH: "/bin:/usr/bin" };
-  const args = ["-ww", "-o", columns, "-p", String(pid)];
+  const args = ["-ww", "-o", "command=", "-p", String(pid)];
   // ps exits with 1 when the process does not exist.
   const { stdout } = await promisify(execFile)("ps", args, { env }).catch(() => ({ stdout: "" }));
   return stdout.trim() || undefined;
