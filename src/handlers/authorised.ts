@@ -77,10 +77,7 @@ export function authorisedMethods(
     cancelRun: unary(bySession("CancelRun"), auditedCancel(audit, served.cancelRun)),
     stopRun: unary(bySession("CancelRun"), auditedCancel(audit, served.stopRun)),
     // The handler finds only texts of the caller's sessions.
-    searchTexts: unary(
-      (principal) => authorizer.authorize(principal, actionOf("SearchTexts"), undefined),
-      served.searchTexts,
-    ),
+    searchTexts: unary(ofAll(parts, "SearchTexts"), served.searchTexts),
     getTranscript: unary(bySession("GetTranscript"), served.getTranscript),
     listRuns: unary(bySession("ListRuns"), served.listRuns),
     giveFeedback: unary(bySession("GiveFeedback"), served.giveFeedback),
@@ -109,19 +106,13 @@ function authorisedSessions(parts: AuthorisingParts, served: UncheckedMethods) {
     const action = actionOf(method);
     return (principal, { id }) => authorizer.authorize(principal, action, id);
   };
-  const list = actionOf("ListSessions");
+  const list = ofAll(parts, "ListSessions");
   return {
     createSession: unary(ofProject(parts, "CreateSession"), served.createSession),
     getSession: unary(byId("GetSession"), served.getSession),
     // The handler lists only the sessions of the caller.
-    listSessions: unary(
-      (principal) => authorizer.authorize(principal, list, undefined),
-      served.listSessions,
-    ),
-    watchSessions: stream(
-      (principal) => authorizer.authorize(principal, list, undefined),
-      served.watchSessions,
-    ),
+    listSessions: unary(list, served.listSessions),
+    watchSessions: stream(list, served.watchSessions),
     updateSession: unary(
       byId("UpdateSession"),
       audited(audit, "session.update", served.updateSession, (_, request) => ({
@@ -219,17 +210,24 @@ function pushStream(authorizer: Authorizer, begin: OpenPushStream): Methods["pus
   };
 }
 
+/** The request names no session. */
+function ofAll({ authorizer }: AuthorisingParts, method: string): Allow<unknown> {
+  const action = actionOf(method);
+  return (principal) => authorizer.authorize(principal, action, undefined);
+}
+
 /** The request may name the caller's project or none. */
 function ofProject(
-  { authorizer, audit }: AuthorisingParts,
+  parts: AuthorisingParts,
   method: string,
 ): Allow<{ readonly projectId?: string | undefined }> {
   const action = actionOf(method);
+  const allow = ofAll(parts, method);
   return (principal, { projectId }) => {
-    const allowed = authorizer.authorize(principal, action, undefined);
+    const allowed = allow(principal, undefined);
     const isFree = principal.projectId === undefined || projectId === undefined || projectId === "";
     if (isFree || projectId === principal.projectId) return allowed;
-    audit.denied({ principal, action, sessionId: undefined }, "scope");
+    parts.audit.denied({ principal, action, sessionId: undefined }, "scope");
     const description = "project_id must be the token's project, or empty";
     const violations = [{ field: "project_id", description }];
     throw new ServiceError("permission_denied", "PERMISSION_DENIED", description, { violations });
