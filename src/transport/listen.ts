@@ -1,4 +1,5 @@
 /** What the servers of TCP connections share: their addresses, their counters, and TLS. */
+import { once } from "node:events";
 import { createServer, type Server } from "node:net";
 import { Server as TlsServer, type TlsOptions } from "node:tls";
 import type { Clock } from "@session-ledger/base/clock";
@@ -45,17 +46,11 @@ export async function listen(server: Server, options: ServerAddress): Promise<st
   const separator = address.lastIndexOf(":");
   const host = address.slice(0, separator);
   const port = Number(address.slice(separator + 1));
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  server.once("error", reject);
-  const reusePort = isShared;
-  server.listen({ host: host.replace(/^\[(.*)\]$/, "$1"), port, reusePort }, resolve);
+  server.listen({ host: host.replace(/^\[(.*)\]$/, "$1"), port, reusePort: isShared });
   try {
-    await promise;
+    await once(server, "listening");
   } catch (cause) {
     throw cannotListen(options, cause);
-  } finally {
-    server.off("error", reject);
-    server.off("listening", resolve);
   }
   const bound = server.address();
   if (bound === null || typeof bound === "string") throw new Error("not a TCP server");

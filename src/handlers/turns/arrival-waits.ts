@@ -48,22 +48,17 @@ export class ArrivalWaits implements Unit {
   async next(wait: Wait): Promise<boolean> {
     if (this.#isStopped) throw stopping();
     const { clock, timers, metrics } = this.#parts;
-    const { signal } = wait.context;
     const leftMs = wait.untilMs - clock.monotonicMs();
     if (leftMs <= 0) return false;
     const ending = new AbortController();
-    const end = (): void => ending.abort(signal.reason);
-    signal.addEventListener("abort", end, { once: true });
-    if (signal.aborted) end();
     const cancel = timers.after(leftMs, () => ending.abort());
-    const arrived = this.#arrived(wait, ending.signal);
+    const arrived = this.#arrived(wait, AbortSignal.any([wait.context.signal, ending.signal]));
     this.#open.set(ending, arrived);
     metrics.claimsWaiting.set(this.#open.size);
     try {
       return await arrived;
     } finally {
       cancel();
-      signal.removeEventListener("abort", end);
       this.#open.delete(ending);
       metrics.claimsWaiting.set(this.#open.size);
     }
