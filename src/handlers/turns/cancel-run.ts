@@ -138,13 +138,34 @@ async function cancel(
     if (state.openRunId !== runId) throw runNotFound(request, state);
     // The key belongs to an earlier run with this id: then the commit alone finds a second cancel.
     const ownKey = state.repeatedSeq === undefined ? key : undefined;
-    const push = pushOf(request, { state, payload, key: ownKey }, { parts, context });
+    const { openRunId, epoch } = state;
+    const rows = [
+      newMessageRow({
+        eventType: "lifecycle",
+        payload,
+        createdAtMicros: parts.clock.nowMicros(),
+        sentAtMicros: undefined,
+        sender: undefined,
+      }),
+    ];
+    const push: Push = {
+      sessionId,
+      stream: "messages",
+      key: ownKey,
+      // A repeated cancel is the same cancel, whatever its reason.
+      digest: ownKey === undefined ? undefined : hash("sha256", ownKey, "buffer"),
+      actor: actorOf(context.principal),
+      seen: { turnSeq: undefined, openRunId, epoch, eventSeq: undefined },
+      cancels: true,
+      rows,
+      bytes: storedBytesOf(rows),
+    };
     try {
-      const { rows, deduplicated } = await ingest.push(push, () => context.hasEnded, context.span);
-      const [row] = rows;
+      const stored = await ingest.push(push, () => context.hasEnded, context.span);
+      const [row] = stored.rows;
       if (row?.stream !== "messages") throw new Error("a cancel became an event");
       parts.onCancel();
-      return toSessionMessage(row, deduplicated);
+      return toSessionMessage(row, stored.deduplicated);
     } catch (error) {
       if (!(error instanceof TurnMoved) || context.hasEnded) throw error;
     }
@@ -161,35 +182,6 @@ async function earlierCancel(
   if (seq === undefined) return undefined;
   const row = await cancels.readCancel(sessionId, seq);
   return row !== undefined && cancelTextOf(row.payload) !== undefined ? row : undefined;
-}
-
-interface CancelPush {
-  readonly state: RunState;
-  readonly payload: string;
-  readonly key: string | undefined;
-}
-
-function pushOf(
-  { sessionId }: CancelRunRequest,
-  { state, payload, key }: CancelPush,
-  { parts, context }: { readonly parts: CancelRunParts; readonly context: CallContext },
-): Push {
-  const { openRunId, epoch } = state;
-  const createdAtMicros = parts.clock.nowMicros();
-  const message = { eventType: "lifecycle", payload, createdAtMicros };
-  const row = newMessageRow({ ...message, sentAtMicros: undefined, sender: undefined });
-  return {
-    sessionId,
-    stream: "messages",
-    key,
-    // A repeated cancel is the same cancel, whatever its reason.
-    digest: key === undefined ? undefined : hash("sha256", key, "buffer"),
-    actor: actorOf(context.principal),
-    seen: { turnSeq: undefined, openRunId, epoch, eventSeq: undefined },
-    cancels: true,
-    rows: [row],
-    bytes: storedBytesOf([row]),
-  };
 }
 
 function refuseFaults({ sessionId, runId, reason }: CancelRunRequest): void {
