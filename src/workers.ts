@@ -36,7 +36,7 @@ export interface WorkerTask {
 type FromWorker =
   | { readonly kind: "serving"; readonly grpc: string; readonly http: string }
   /** Why it could not start; it ends. */
-  | { readonly kind: "failed"; readonly failure: Failure }
+  | { readonly kind: "failed"; readonly failure: Pick<ServiceError, "code" | "reason" | "message"> }
   /** Its missing parts; empty: it is ready. */
   | { readonly kind: "missing"; readonly missing: readonly string[] }
   | { readonly kind: "metrics"; readonly id: number; readonly metrics: readonly MetricObject[] };
@@ -45,12 +45,6 @@ type ToWorker =
   | { readonly kind: "task"; readonly task: WorkerTask }
   | { readonly kind: "metrics"; readonly id: number }
   | { readonly kind: "stop" };
-
-interface Failure {
-  readonly code: ServiceError["code"];
-  readonly reason: ServiceError["reason"];
-  readonly message: string;
-}
 
 const RESTART: Backoff = { minMs: 100, maxMs: 5_000 };
 /** Workers that died one after the other before they served. */

@@ -55,21 +55,6 @@ export function reserveFor(context: Pick<CallContext, "principal" | "memory">) {
     limit.mustReserve(callerOf(context), refusal);
 }
 
-type Unary<I extends DescMessage, O extends DescMessage> = (
-  request: MessageShape<I>,
-  context: CallContext,
-) => Promise<MessageShape<O>>;
-
-type ServerStream<I extends DescMessage, O extends DescMessage> = (
-  request: MessageShape<I>,
-  context: CallContext,
-) => AsyncIterable<MessageShape<O>>;
-
-/** A stream in both directions, as callbacks: two promises per small message cost too much. */
-type BidiStream<I extends DescMessage, O extends DescMessage> = (
-  caller: BidiCaller<MessageShape<O>>,
-) => BidiReceiver<MessageShape<I>>;
-
 /** The caller of a stream in both directions, as a handler sees it. */
 export interface BidiCaller<M> {
   readonly principal: Principal;
@@ -108,7 +93,10 @@ export interface BidiRecord {
   readonly counts: Readonly<Record<string, number>>;
 }
 
-/** One function per method of the generated service, with its generated messages. */
+/**
+ * One function per method of the generated service, with its generated messages. Streams in both directions
+ * are callbacks: two promises per small message cost too much.
+ */
 export type Handlers<S extends DescService & { readonly method: GenServiceMethods }> = {
   readonly [K in keyof S["method"]]: S["method"][K] extends {
     readonly methodKind: infer Kind;
@@ -116,10 +104,10 @@ export type Handlers<S extends DescService & { readonly method: GenServiceMethod
     readonly output: infer O extends DescMessage;
   }
     ? Kind extends "unary"
-      ? Unary<I, O>
+      ? (request: MessageShape<I>, context: CallContext) => Promise<MessageShape<O>>
       : Kind extends "server_streaming"
-        ? ServerStream<I, O>
-        : BidiStream<I, O>
+        ? (request: MessageShape<I>, context: CallContext) => AsyncIterable<MessageShape<O>>
+        : (caller: BidiCaller<MessageShape<O>>) => BidiReceiver<MessageShape<I>>
     : never;
 };
 

@@ -137,12 +137,10 @@ export function newMessageRow(
   return { stream: "messages", sessionId: "", seq: 0n, id: rowId(), ...message };
 }
 
-export type RenamedRow = Pick<ValidatedEvent, "renamed">;
-
 /** For rows that a push has stored. */
 export function countRenamed(
   { aguiRenamed }: Pick<Metrics, "aguiRenamed">,
-  rows: readonly RenamedRow[],
+  rows: readonly Pick<ValidatedEvent, "renamed">[],
 ): void {
   for (const { renamed } of rows) if (renamed !== undefined) aguiRenamed.inc({ field: renamed });
 }

@@ -79,12 +79,6 @@ export interface IngestLimits {
   readonly queueBytesMax: number;
 }
 
-interface PushCall {
-  readonly push: Push;
-  readonly isAbandoned: () => boolean;
-  readonly span: Span | undefined;
-}
-
 /** One batch, with the remaining work for its sessions after its end. */
 interface Batch {
   /** Waits for a locked session. */
@@ -133,13 +127,12 @@ export class Ingest implements Unit {
    * is stored. `span` records the time in the queue, and each try to commit.
    */
   push(push: Push, isAbandoned: () => boolean, span?: Span): Promise<Acknowledged> {
-    const call = { push, isAbandoned, span };
     const earlier = this.#queue.repeatedBy(push);
-    if (earlier === undefined) return this.#add(call);
+    if (earlier === undefined) return this.#add(push, isAbandoned, span);
     // The waiting push may fail because its caller left.
     return earlier.promise.then(
       (acknowledged) => this.#repeated(acknowledged, push),
-      () => this.#add(call),
+      () => this.#add(push, isAbandoned, span),
     );
   }
 
@@ -157,7 +150,7 @@ export class Ingest implements Unit {
     return { rows: row === undefined ? [] : [row], deduplicated: true };
   }
 
-  #add({ push, isAbandoned, span }: PushCall): Promise<Acknowledged> {
+  #add(push: Push, isAbandoned: () => boolean, span?: Span): Promise<Acknowledged> {
     if (this.#stop.signal.aborted) return Promise.reject(stopping());
     const full = this.#dependencies.writer.refusal?.();
     if (full !== undefined) return Promise.reject(full);

@@ -32,12 +32,7 @@ const MICROS_PER_MS = 1_000n;
 
 export interface HorizonState {
   readonly micros: bigint | undefined;
-  readonly candidate: HorizonCandidate | undefined;
-}
-
-interface HorizonCandidate {
-  readonly micros: bigint;
-  readonly writers: readonly string[];
+  readonly candidate: (Pick<Look, "writers"> & { readonly micros: bigint }) | undefined;
 }
 
 export const NO_HORIZON: HorizonState = { micros: undefined, candidate: undefined };

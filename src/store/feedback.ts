@@ -9,14 +9,6 @@ import { sessionEvents } from "./schema.ts";
 /** The digits of a number in a key: keys of one length sort as their numbers do. */
 const DIGITS = 10;
 
-export interface NewestFeedback {
-  /** From 1. */
-  readonly number: number;
-  readonly seq: bigint;
-  /** The digest under its key. */
-  readonly digest: Uint8Array;
-}
-
 /** Hexadecimal digits of a part of a key. */
 const PART = 32;
 /** The keys of one person begin with this number of characters, and those on one message. */
@@ -40,27 +32,24 @@ export function feedbackKey(prefix: string, number: number): string {
   return `${prefix}${String(number).padStart(DIGITS, "0")}`;
 }
 
-/** Numbers of messages; each counts once for each person who has given feedback on it. */
-export interface FeedbackCounts {
-  readonly ofPerson: number;
-  readonly ofSession: number;
-}
-
 export type FeedbackStore = ReturnType<typeof createFeedbackStore>;
 
 export function createFeedbackStore(database: Database) {
   return {
     /** Undefined: none. */
-    async newest(sessionId: string, prefix: string): Promise<NewestFeedback | undefined> {
+    async newest(sessionId: string, prefix: string) {
       const [row] = await database.run(newestStatement(sessionId, prefix));
       if (row === undefined) return undefined;
       return {
+        /** From 1. */
         number: Number(String(row["key"]).slice(prefix.length)),
         seq: BigInt(String(row["seq"])),
+        /** The digest under its key. */
         digest: Buffer.from(String(row["digest"]), "hex"),
       };
     },
-    async counts(sessionId: string, prefix: string): Promise<FeedbackCounts> {
+    /** Numbers of messages; each counts once for each person who has given feedback on it. */
+    async counts(sessionId: string, prefix: string) {
       const [row] = await database.run(countsStatement(sessionId, prefix));
       return { ofPerson: Number(row?.["of_person"]), ofSession: Number(row?.["of_session"]) };
     },

@@ -73,16 +73,10 @@ export function placeRow(
   row: StoredRow,
   { sessionId, seq, runId }: Pick<EventRow, "sessionId" | "seq" | "runId">,
 ): void {
-  const placed: Placeable = row;
+  const placed: { sessionId: string; seq: bigint; runId?: string } = row;
   placed.sessionId = sessionId;
   placed.seq = seq;
   if (row.stream === "events") placed.runId = runId;
-}
-
-interface Placeable {
-  sessionId: string;
-  seq: bigint;
-  runId?: string;
 }
 
 export function startsRun({ eventType, conformant }: EventRow): boolean {

@@ -35,13 +35,6 @@ export interface RunStretch {
     | undefined;
 }
 
-interface RunsLookedAt {
-  readonly stretches: readonly RunStretch[];
-  /** All rows up to this number were read. */
-  readonly upTo: bigint;
-  readonly more: boolean;
-}
-
 export type RunsReader = ReturnType<typeof createRunsReader>;
 
 export function createRunsReader(
@@ -55,12 +48,13 @@ export function createRunsReader(
       const runId = last?.["run_id"];
       return typeof runId === "string" ? runId : undefined;
     },
-    async lookForRuns(sessionId: string, after: bigint): Promise<RunsLookedAt> {
+    async lookForRuns(sessionId: string, after: bigint) {
       const fields = await database.run(runsStatement(sessionId, { after, rowsMax }));
       const [first] = fields;
       const rows = bigintOf(first?.["looked_at"] ?? "0");
       return {
         stretches: fields.filter((one) => one["run_id"] !== null).map(stretchOf),
+        /** All rows up to this number were read. */
         upTo: first === undefined ? after : bigintOf(first["up_to"]),
         more: rows >= BigInt(rowsMax),
       };

@@ -54,11 +54,6 @@ export interface TurnState extends Pick<RunState, "isDeleted" | "openRunId" | "e
 
 export type TurnStore = ReturnType<typeof createTurnStore>;
 
-export interface ClaimedRange {
-  readonly first: bigint;
-  readonly last: bigint;
-}
-
 export function createTurnStore(database: Database) {
   return {
     readTurn: sharedReads(database),
@@ -66,7 +61,8 @@ export function createTurnStore(database: Database) {
     readStarted: (sessionId: string, seq: bigint) =>
       readRow(database, { stream: "events", sessionId, seq }),
     /** The arrivals from `first` to `last`, as many as were given to that run. */
-    async readTaken(sessionId: string, { first, last }: ClaimedRange) {
+    async readTaken(sessionId: string, range: { readonly first: bigint; readonly last: bigint }) {
+      const { first, last } = range;
       const taken: MessageRow[] = [];
       for (let after = first - 1n; after < last; ) {
         const page = await readPage(database, {
