@@ -55,7 +55,7 @@ export class Notifier {
   }
 
   announceCommit(rows: readonly StoredRow[]): void {
-    if (rows.length === 0 || this.#stopping !== undefined) return;
+    if (rows.length === 0) return;
     for (const row of rows) {
       const news = this.#newsOf(row.sessionId);
       if (news === undefined) continue;
@@ -67,7 +67,6 @@ export class Notifier {
   }
 
   announceDelete(sessionId: string): void {
-    if (this.#stopping !== undefined) return;
     const news = this.#newsOf(sessionId);
     if (news !== undefined) news.deleted = true;
     this.#request();
@@ -75,7 +74,6 @@ export class Notifier {
 
   /** Without heads: no row came. */
   announceChange(sessionId: string): void {
-    if (this.#stopping !== undefined) return;
     this.#newsOf(sessionId);
     this.#request();
   }
@@ -90,9 +88,9 @@ export class Notifier {
     if (this.#isAny || this.#sessions.size > 0) this.#throttle.request();
   }
 
-  /** `undefined` when nobody wants it, and when the next text is `*` anyway. */
+  /** `undefined` after a stop, when nobody wants it, and when the next text is `*` anyway. */
   #newsOf(sessionId: string): News | undefined {
-    if (this.#isAny) return undefined;
+    if (this.#isAny || this.#stopping !== undefined) return undefined;
     let news = this.#sessions.get(sessionId);
     if (news === undefined) {
       const shard = shardOf(sessionId);
