@@ -35,7 +35,6 @@ import type { OpenedStream, StreamRequest } from "../store/streams.ts";
 import {
   type Acknowledged,
   type BatchLimits,
-  queuedBytesOf,
   refusalOf,
   hasExpired,
   isRepeatable,
@@ -57,6 +56,8 @@ import {
 const IN_FLIGHT_MAX = 2;
 /** Batches in flight for sessions that are locked, or whose node may be lost: each may occupy a connection for long. */
 const LOCKED_IN_FLIGHT_MAX = 4;
+/** Estimated bytes of a row without its texts: ids, times, the JSON around them. */
+const ROW_OVERHEAD_BYTES = 256;
 
 interface IngestDependencies {
   readonly writer: LedgerWriter;
@@ -154,7 +155,7 @@ export class Ingest implements Unit {
     if (this.#stop.signal.aborted) return Promise.reject(stopping());
     const full = this.#dependencies.writer.refusal?.();
     if (full !== undefined) return Promise.reject(full);
-    const bytes = queuedBytesOf(push);
+    const bytes = push.bytes + push.rows.length * ROW_OVERHEAD_BYTES;
     const { queueRowsMax, queueBytesMax } = this.#limits;
     const rows = Math.max(1, push.rows.length); // A push without rows takes room as well.
     if (this.#queue.rows + rows > queueRowsMax || this.#queue.bytes + bytes > queueBytesMax) {

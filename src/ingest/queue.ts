@@ -184,14 +184,6 @@ function keyOf({ stream, sessionId, key }: Push): string | undefined {
   return key === undefined ? undefined : `${stream}\0${sessionId}\0${key}`;
 }
 
-/** Estimated bytes of a row without its texts: ids, times, the JSON around them. */
-const ROW_OVERHEAD_BYTES = 256;
-
-/** The size of a push in the bounds of a batch and of the queue. */
-export function queuedBytesOf({ bytes, rows }: Push): number {
-  return bytes + rows.length * ROW_OVERHEAD_BYTES;
-}
-
 /** The answer to a committed push; a repeated push gets the answer of the earlier push. */
 export interface Acknowledged {
   /** The rows of the push; after a repeat or a lost first answer only the row with the key. */

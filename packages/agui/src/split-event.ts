@@ -86,8 +86,11 @@ function rowsOf(push: EventPush, payload: Payload, options: RowOptions): SplitRe
   const violations = [...checkTimes(push)];
   if (split?.ok === false) return refused([...violations, ...split.violations]);
 
-  const times = timesOf(push, options.nowMicros);
-  const { eventType, eventCount } = push;
+  const { eventType, eventCount, completedAtMicros } = push;
+  // Without a given time: now, unless the event was completed earlier.
+  const isPast = completedAtMicros !== undefined && completedAtMicros < options.nowMicros;
+  const createdAtMicros = push.createdAtMicros ?? (isPast ? completedAtMicros : options.nowMicros);
+  const times = { createdAtMicros, completedAtMicros };
   let parts: readonly TimedPart[];
   if (split === undefined) {
     const wrongCount = checkEventCount(eventType, eventCount);
@@ -139,15 +142,6 @@ function timedParts(
     parts.push({ ...end, ...times, isEndEvent: true });
   }
   return parts;
-}
-
-/** Without a given time: now, unless the event was completed earlier. */
-function timesOf(
-  { createdAtMicros: given, completedAtMicros }: EventPush,
-  nowMicros: bigint,
-): GroupTimes {
-  const isPast = completedAtMicros !== undefined && completedAtMicros < nowMicros;
-  return { createdAtMicros: given ?? (isPast ? completedAtMicros : nowMicros), completedAtMicros };
 }
 
 function rowOf(
